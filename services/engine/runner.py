@@ -1,0 +1,116 @@
+"""The seam between the step loop and whatever computes a step: every numeric back end is a `ModelRunner`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token of a sequence is chosen from its logits.
+
+    `temperature` 0 means greedy (argmax; the lowest id wins a tie) and ignores the other fields. `top_p` is in (0, 1]; 1 keeps every
+    token. `top_k` 0 keeps every token. `seed` is a 64-bit key, always set by the caller: equal (seed, choice, output position) and
+    equal logits give the equal token, on any replica and beside any batch mates.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What a loaded model is and how much of it fits; constant for the life of a runner."""
+
+    name: str
+    version: str
+    vocab_size: int
+    max_context_tokens: int
+    """Most positions of one sequence, prompt and output together."""
+    eos_token_ids: frozenset[int]
+    block_size: int
+    """Tokens per KV block."""
+    num_blocks: int
+    """KV blocks in the pool; ids are 0 .. num_blocks - 1, all of them free for use."""
+    dtype: str
+    """Numeric type of weights and KV cache, for example `float32`."""
+    quality: str
+    """Which numeric path serves, in words an operator can read; a cheaper path is stated here, never silent."""
+
+
+@dataclass(slots=True)
+class SequenceSlice:
+    """The tokens of one sequence that one step computes.
+
+    `token_ids` (never empty) stand at positions `start` .. `start + len(token_ids) - 1`; everything before `start` is already in the KV
+    cache. `block_table` lists the blocks of the sequence in order and covers at least the last position of the slice; blocks may be
+    shared with other sequences as long as no slice of the step writes into a shared one. With `samples` the logits of the last token are
+    sampled, and `output_position` is the index of the sampled token in the output (0 = first generated token; a resumed sequence goes on
+    counting where it stopped). `choice` is the index among the n answers of one request.
+    """
+
+    sequence_id: int
+    token_ids: list[int]
+    start: int
+    block_table: list[int]
+    sampling: SamplingParams
+    samples: bool
+    choice: int = 0
+    output_position: int = 0
+
+
+@dataclass(slots=True)
+class StepOutput:
+    """What one slice of a step gave: a token, nothing (`samples` was False), or an error that ends this sequence only."""
+
+    sequence_id: int
+    token_id: int | None
+    error: str | None = None
+    """A sentence without prompt or answer text, for example that the logits were not finite."""
+
+
+class ModelRunner(Protocol):
+    """Owns weights and KV pool; called by the step thread only, never by two threads at once."""
+
+    info: ModelInfo
+
+    def step(self, slices: Sequence[SequenceSlice]) -> list[StepOutput]:
+        """Compute all slices (prefill chunks and decodes mixed) and return one output per slice, in the order of `slices`.
+
+        A sequence id occurs at most once. Raises only for a fault of the runner itself (out of memory, broken device); a fault of one
+        sequence is the `error` of its output.
+        """
+        ...
+
+    def warm_up(self) -> None:
+        """Run the shapes that serving meets, so that the first request pays no one-time cost. The KV pool is dirty afterwards."""
+        ...
+
+    def close(self) -> None:
+        """Give back weights and KV pool. Safe to call twice."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerSettings:
+    """All that a runner is told at start; a field that a runner does not need is ignored by it."""
+
+    model: str
+    """Model name in the store."""
+    version: str = ""
+    """Version in the store; empty takes the newest."""
+    home: Path = Path(".inferway")
+    """INFERWAY_HOME: the store is `<home>/models`."""
+    device: str = "cpu"
+    """`cpu`, `cuda` or `cuda:<index>`."""
+    dtype: str = "float32"
+    """`float32` or `bfloat16`."""
+    threads: int = 1
+    """Compute threads on a CPU."""
+    block_size: int = 16
+    """Tokens per KV block."""
+    num_blocks: int = 1024
+    """KV blocks in the pool."""
