@@ -1,0 +1,1 @@
+"""The edge: Envoy's configuration, rendered from a few settings."""
