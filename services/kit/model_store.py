@@ -60,6 +60,8 @@ class ModelVersion:
     """Sampling defaults of the model's makers (`temperature`, `top_p`, ...); empty when the card names none."""
     source_sha256: str
     """Digest of the file the version was made from."""
+    recipe: str
+    """Digest of the source and of everything that decided the conversion; equal recipes give equal versions."""
     files: Mapping[str, StoredFile]
 
     def file(self, name: str) -> Path:
@@ -185,6 +187,7 @@ def _from_manifest(folder: Path, manifest: Mapping[str, Any]) -> ModelVersion:
         license=str(manifest["license"]),
         defaults={str(key): float(value) for key, value in manifest["defaults"].items()},
         source_sha256=str(manifest["source_sha256"]),
+        recipe=str(manifest["recipe"]),
         files={_plain(name): StoredFile(str(entry["sha256"]), int(entry["bytes"])) for name, entry in manifest["files"].items()},
     )
 

@@ -1,0 +1,1 @@
+"""Turns published weights into version folders of the model store."""
