@@ -54,6 +54,21 @@ def deployment(model: str) -> str:
     return deployments() + segment(model)
 
 
+def cordons() -> str:
+    """Prefix of all cordons."""
+    return ROOT + "cordons/"
+
+
+def cordon(node_id: str) -> str:
+    """Key of the Cordon of one node."""
+    return cordons() + segment(node_id)
+
+
+def decisions(model: str) -> str:
+    """Key of the scheduler's decisions on one model: an ExplainResponse of inferway.scheduler.v1 as JSON."""
+    return ROOT + "decisions/" + segment(model)
+
+
 def routes() -> str:
     """Prefix of all routes."""
     return ROOT + "routes/"

@@ -13,10 +13,25 @@ class ReplicaState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REPLICA_STATE_STARTING: _ClassVar[ReplicaState]
     REPLICA_STATE_READY: _ClassVar[ReplicaState]
     REPLICA_STATE_DRAINING: _ClassVar[ReplicaState]
+
+class ReplicaProcessPhase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REPLICA_PROCESS_PHASE_UNSPECIFIED: _ClassVar[ReplicaProcessPhase]
+    REPLICA_PROCESS_PHASE_STARTING: _ClassVar[ReplicaProcessPhase]
+    REPLICA_PROCESS_PHASE_RUNNING: _ClassVar[ReplicaProcessPhase]
+    REPLICA_PROCESS_PHASE_BACKING_OFF: _ClassVar[ReplicaProcessPhase]
+    REPLICA_PROCESS_PHASE_DRAINING: _ClassVar[ReplicaProcessPhase]
+    REPLICA_PROCESS_PHASE_STOPPED: _ClassVar[ReplicaProcessPhase]
 REPLICA_STATE_UNSPECIFIED: ReplicaState
 REPLICA_STATE_STARTING: ReplicaState
 REPLICA_STATE_READY: ReplicaState
 REPLICA_STATE_DRAINING: ReplicaState
+REPLICA_PROCESS_PHASE_UNSPECIFIED: ReplicaProcessPhase
+REPLICA_PROCESS_PHASE_STARTING: ReplicaProcessPhase
+REPLICA_PROCESS_PHASE_RUNNING: ReplicaProcessPhase
+REPLICA_PROCESS_PHASE_BACKING_OFF: ReplicaProcessPhase
+REPLICA_PROCESS_PHASE_DRAINING: ReplicaProcessPhase
+REPLICA_PROCESS_PHASE_STOPPED: ReplicaProcessPhase
 
 class Replica(_message.Message):
     __slots__ = ("replica_id", "model", "model_version", "address", "metrics_address", "node_id", "state", "block_size", "num_blocks", "max_num_sequences", "max_context_tokens", "incarnation", "ready_unix_ms", "runner")
@@ -51,7 +66,7 @@ class Replica(_message.Message):
     def __init__(self, replica_id: _Optional[str] = ..., model: _Optional[str] = ..., model_version: _Optional[str] = ..., address: _Optional[str] = ..., metrics_address: _Optional[str] = ..., node_id: _Optional[str] = ..., state: _Optional[_Union[ReplicaState, str]] = ..., block_size: _Optional[int] = ..., num_blocks: _Optional[int] = ..., max_num_sequences: _Optional[int] = ..., max_context_tokens: _Optional[int] = ..., incarnation: _Optional[str] = ..., ready_unix_ms: _Optional[int] = ..., runner: _Optional[str] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("node_id", "host", "devices", "memory_bytes", "failure_domain", "cached_models", "max_num_replicas", "address")
+    __slots__ = ("node_id", "host", "devices", "memory_bytes", "failure_domain", "cached_models", "max_num_replicas", "address", "processes")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +75,7 @@ class Node(_message.Message):
     CACHED_MODELS_FIELD_NUMBER: _ClassVar[int]
     MAX_NUM_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
     node_id: str
     host: str
     devices: _containers.RepeatedCompositeFieldContainer[Device]
@@ -68,7 +84,28 @@ class Node(_message.Message):
     cached_models: _containers.RepeatedScalarFieldContainer[str]
     max_num_replicas: int
     address: str
-    def __init__(self, node_id: _Optional[str] = ..., host: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., failure_domain: _Optional[str] = ..., cached_models: _Optional[_Iterable[str]] = ..., max_num_replicas: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...
+    processes: _containers.RepeatedCompositeFieldContainer[ReplicaProcess]
+    def __init__(self, node_id: _Optional[str] = ..., host: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., failure_domain: _Optional[str] = ..., cached_models: _Optional[_Iterable[str]] = ..., max_num_replicas: _Optional[int] = ..., address: _Optional[str] = ..., processes: _Optional[_Iterable[_Union[ReplicaProcess, _Mapping]]] = ...) -> None: ...
+
+class ReplicaProcess(_message.Message):
+    __slots__ = ("replica_id", "phase", "num_restarts", "last_exit")
+    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    NUM_RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    LAST_EXIT_FIELD_NUMBER: _ClassVar[int]
+    replica_id: str
+    phase: ReplicaProcessPhase
+    num_restarts: int
+    last_exit: str
+    def __init__(self, replica_id: _Optional[str] = ..., phase: _Optional[_Union[ReplicaProcessPhase, str]] = ..., num_restarts: _Optional[int] = ..., last_exit: _Optional[str] = ...) -> None: ...
+
+class Cordon(_message.Message):
+    __slots__ = ("node_id", "since_unix_ms")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    SINCE_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    since_unix_ms: int
+    def __init__(self, node_id: _Optional[str] = ..., since_unix_ms: _Optional[int] = ...) -> None: ...
 
 class Device(_message.Message):
     __slots__ = ("kind", "index", "memory_bytes", "island")

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from inferway.common.v1 import registry_pb2 as inferway_dot_common_dot_v1_dot_registry__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%inferway/scheduler/v1/scheduler.proto\x12\x15inferway.scheduler.v1\x1a!inferway/common/v1/registry.proto\"C\n\rDeployRequest\x12\x32\n\ndeployment\x18\x01 \x01(\x0b\x32\x1e.inferway.common.v1.Deployment\"D\n\x0e\x44\x65ployResponse\x12\x32\n\ndeployment\x18\x01 \x01(\x0b\x32\x1e.inferway.common.v1.Deployment\"3\n\x0cScaleRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x14\n\x0cnum_replicas\x18\x02 \x01(\r\"C\n\rScaleResponse\x12\x32\n\ndeployment\x18\x01 \x01(\x0b\x32\x1e.inferway.common.v1.Deployment\" \n\x0fUndeployRequest\x12\r\n\x05model\x18\x01 \x01(\t\"\x12\n\x10UndeployResponse\"M\n\x13StartRolloutRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x15\n\rmodel_version\x18\x02 \x01(\t\x12\x10\n\x08strategy\x18\x03 \x01(\t\"*\n\x14StartRolloutResponse\x12\x12\n\nrollout_id\x18\x01 \x01(\t\")\n\x13PauseRolloutRequest\x12\x12\n\nrollout_id\x18\x01 \x01(\t\"\x16\n\x14PauseRolloutResponse\"+\n\x15PromoteRolloutRequest\x12\x12\n\nrollout_id\x18\x01 \x01(\t\"\x18\n\x16PromoteRolloutResponse\")\n\x13\x41\x62ortRolloutRequest\x12\x12\n\nrollout_id\x18\x01 \x01(\t\"\x16\n\x14\x41\x62ortRolloutResponse\"g\n\x0c\x44rainRequest\x12\x14\n\nreplica_id\x18\x01 \x01(\tH\x00\x12\x11\n\x07node_id\x18\x02 \x01(\tH\x00\x12\x16\n\ttimeout_s\x18\x03 \x01(\rH\x01\x88\x01\x01\x42\x08\n\x06targetB\x0c\n\n_timeout_s\"$\n\rDrainResponse\x12\x13\n\x0breplica_ids\x18\x01 \x03(\t\"\x1f\n\x0e\x45xplainRequest\x12\r\n\x05model\x18\x01 \x01(\t\"$\n\x0f\x45xplainResponse\x12\x11\n\tdecisions\x18\x01 \x03(\t\"\x18\n\x16ListDeploymentsRequest\"W\n\x17ListDeploymentsResponse\x12<\n\x0b\x64\x65ployments\x18\x01 \x03(\x0b\x32\'.inferway.scheduler.v1.DeploymentStatus\"\x96\x01\n\x10\x44\x65ploymentStatus\x12\x32\n\ndeployment\x18\x01 \x01(\x0b\x32\x1e.inferway.common.v1.Deployment\x12\x11\n\tnum_ready\x18\x02 \x01(\r\x12\x14\n\x0cnum_starting\x18\x03 \x01(\r\x12\x14\n\x0cnum_draining\x18\x04 \x01(\r\x12\x0f\n\x07problem\x18\x05 \x01(\t\"\x12\n\x10ListNodesRequest\"<\n\x11ListNodesResponse\x12\'\n\x05nodes\x18\x01 \x03(\x0b\x32\x18.inferway.common.v1.Node\"\'\n\x16ListAssignmentsRequest\x12\r\n\x05model\x18\x01 \x01(\t\"W\n\x17ListAssignmentsResponse\x12<\n\x0b\x61ssignments\x18\x01 \x03(\x0b\x32\'.inferway.scheduler.v1.AssignmentStatus\"\x88\x01\n\x10\x41ssignmentStatus\x12\x32\n\nassignment\x18\x01 \x01(\x0b\x32\x1e.inferway.common.v1.Assignment\x12/\n\x05state\x18\x02 \x01(\x0e\x32 .inferway.common.v1.ReplicaState\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t2\xb2\t\n\x0c\x43ontrolPlane\x12U\n\x06\x44\x65ploy\x12$.inferway.scheduler.v1.DeployRequest\x1a%.inferway.scheduler.v1.DeployResponse\x12R\n\x05Scale\x12#.inferway.scheduler.v1.ScaleRequest\x1a$.inferway.scheduler.v1.ScaleResponse\x12[\n\x08Undeploy\x12&.inferway.scheduler.v1.UndeployRequest\x1a\'.inferway.scheduler.v1.UndeployResponse\x12g\n\x0cStartRollout\x12*.inferway.scheduler.v1.StartRolloutRequest\x1a+.inferway.scheduler.v1.StartRolloutResponse\x12g\n\x0cPauseRollout\x12*.inferway.scheduler.v1.PauseRolloutRequest\x1a+.inferway.scheduler.v1.PauseRolloutResponse\x12m\n\x0ePromoteRollout\x12,.inferway.scheduler.v1.PromoteRolloutRequest\x1a-.inferway.scheduler.v1.PromoteRolloutResponse\x12g\n\x0c\x41\x62ortRollout\x12*.inferway.scheduler.v1.AbortRolloutRequest\x1a+.inferway.scheduler.v1.AbortRolloutResponse\x12R\n\x05\x44rain\x12#.inferway.scheduler.v1.DrainRequest\x1a$.inferway.scheduler.v1.DrainResponse\x12X\n\x07\x45xplain\x12%.inferway.scheduler.v1.ExplainRequest\x1a&.inferway.scheduler.v1.ExplainResponse\x12p\n\x0fListDeployments\x12-.inferway.scheduler.v1.ListDeploymentsRequest\x1a..inferway.scheduler.v1.ListDeploymentsResponse\x12^\n\tListNodes\x12\'.inferway.scheduler.v1.ListNodesRequest\x1a(.inferway.scheduler.v1.ListNodesResponse\x12p\n\x0fListAssignments\x12-.inferway.scheduler.v1.ListAssignmentsRequest\x1a..inferway.scheduler.v1.ListAssignmentsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%inferway/scheduler/v1/scheduler.proto\x12\x15inferway.scheduler.v1\x1a!inferway/common/v1/registry.proto\"C\n\rDeployRequest\x12\x32\n\ndeployment\x18\x01 \x01(\x0b\x32\x1e.inferway.common.v1.Deployment\"D\n\x0e\x44\x65ployResponse\x12\x32\n\ndeployment\x18\x01 \x01(\x0b\x32\x1e.inferway.common.v1.Deployment\"3\n\x0cScaleRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x14\n\x0cnum_replicas\x18\x02 \x01(\r\"C\n\rScaleResponse\x12\x32\n\ndeployment\x18\x01 \x01(\x0b\x32\x1e.inferway.common.v1.Deployment\" \n\x0fUndeployRequest\x12\r\n\x05model\x18\x01 \x01(\t\"\x12\n\x10UndeployResponse\"M\n\x13StartRolloutRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x15\n\rmodel_version\x18\x02 \x01(\t\x12\x10\n\x08strategy\x18\x03 \x01(\t\"*\n\x14StartRolloutResponse\x12\x12\n\nrollout_id\x18\x01 \x01(\t\")\n\x13PauseRolloutRequest\x12\x12\n\nrollout_id\x18\x01 \x01(\t\"\x16\n\x14PauseRolloutResponse\"+\n\x15PromoteRolloutRequest\x12\x12\n\nrollout_id\x18\x01 \x01(\t\"\x18\n\x16PromoteRolloutResponse\")\n\x13\x41\x62ortRolloutRequest\x12\x12\n\nrollout_id\x18\x01 \x01(\t\"\x16\n\x14\x41\x62ortRolloutResponse\"g\n\x0c\x44rainRequest\x12\x14\n\nreplica_id\x18\x01 \x01(\tH\x00\x12\x11\n\x07node_id\x18\x02 \x01(\tH\x00\x12\x16\n\ttimeout_s\x18\x03 \x01(\rH\x01\x88\x01\x01\x42\x08\n\x06targetB\x0c\n\n_timeout_s\"$\n\rDrainResponse\x12\x13\n\x0breplica_ids\x18\x01 \x03(\t\"\"\n\x0fUncordonRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\"\x12\n\x10UncordonResponse\"\x1f\n\x0e\x45xplainRequest\x12\r\n\x05model\x18\x01 \x01(\t\"$\n\x0f\x45xplainResponse\x12\x11\n\tdecisions\x18\x01 \x03(\t\"\x18\n\x16ListDeploymentsRequest\"W\n\x17ListDeploymentsResponse\x12<\n\x0b\x64\x65ployments\x18\x01 \x03(\x0b\x32\'.inferway.scheduler.v1.DeploymentStatus\"\x96\x01\n\x10\x44\x65ploymentStatus\x12\x32\n\ndeployment\x18\x01 \x01(\x0b\x32\x1e.inferway.common.v1.Deployment\x12\x11\n\tnum_ready\x18\x02 \x01(\r\x12\x14\n\x0cnum_starting\x18\x03 \x01(\r\x12\x14\n\x0cnum_draining\x18\x04 \x01(\r\x12\x0f\n\x07problem\x18\x05 \x01(\t\"\x12\n\x10ListNodesRequest\"W\n\x11ListNodesResponse\x12\'\n\x05nodes\x18\x01 \x03(\x0b\x32\x18.inferway.common.v1.Node\x12\x19\n\x11\x63ordoned_node_ids\x18\x02 \x03(\t\"\'\n\x16ListAssignmentsRequest\x12\r\n\x05model\x18\x01 \x01(\t\"W\n\x17ListAssignmentsResponse\x12<\n\x0b\x61ssignments\x18\x01 \x03(\x0b\x32\'.inferway.scheduler.v1.AssignmentStatus\"\xbd\x01\n\x10\x41ssignmentStatus\x12\x32\n\nassignment\x18\x01 \x01(\x0b\x32\x1e.inferway.common.v1.Assignment\x12/\n\x05state\x18\x02 \x01(\x0e\x32 .inferway.common.v1.ReplicaState\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x33\n\x07process\x18\x04 \x01(\x0b\x32\".inferway.common.v1.ReplicaProcess2\x8f\n\n\x0c\x43ontrolPlane\x12U\n\x06\x44\x65ploy\x12$.inferway.scheduler.v1.DeployRequest\x1a%.inferway.scheduler.v1.DeployResponse\x12R\n\x05Scale\x12#.inferway.scheduler.v1.ScaleRequest\x1a$.inferway.scheduler.v1.ScaleResponse\x12[\n\x08Undeploy\x12&.inferway.scheduler.v1.UndeployRequest\x1a\'.inferway.scheduler.v1.UndeployResponse\x12g\n\x0cStartRollout\x12*.inferway.scheduler.v1.StartRolloutRequest\x1a+.inferway.scheduler.v1.StartRolloutResponse\x12g\n\x0cPauseRollout\x12*.inferway.scheduler.v1.PauseRolloutRequest\x1a+.inferway.scheduler.v1.PauseRolloutResponse\x12m\n\x0ePromoteRollout\x12,.inferway.scheduler.v1.PromoteRolloutRequest\x1a-.inferway.scheduler.v1.PromoteRolloutResponse\x12g\n\x0c\x41\x62ortRollout\x12*.inferway.scheduler.v1.AbortRolloutRequest\x1a+.inferway.scheduler.v1.AbortRolloutResponse\x12R\n\x05\x44rain\x12#.inferway.scheduler.v1.DrainRequest\x1a$.inferway.scheduler.v1.DrainResponse\x12[\n\x08Uncordon\x12&.inferway.scheduler.v1.UncordonRequest\x1a\'.inferway.scheduler.v1.UncordonResponse\x12X\n\x07\x45xplain\x12%.inferway.scheduler.v1.ExplainRequest\x1a&.inferway.scheduler.v1.ExplainResponse\x12p\n\x0fListDeployments\x12-.inferway.scheduler.v1.ListDeploymentsRequest\x1a..inferway.scheduler.v1.ListDeploymentsResponse\x12^\n\tListNodes\x12\'.inferway.scheduler.v1.ListNodesRequest\x1a(.inferway.scheduler.v1.ListNodesResponse\x12p\n\x0fListAssignments\x12-.inferway.scheduler.v1.ListAssignmentsRequest\x1a..inferway.scheduler.v1.ListAssignmentsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -64,26 +64,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DRAINREQUEST']._serialized_end=845
   _globals['_DRAINRESPONSE']._serialized_start=847
   _globals['_DRAINRESPONSE']._serialized_end=883
-  _globals['_EXPLAINREQUEST']._serialized_start=885
-  _globals['_EXPLAINREQUEST']._serialized_end=916
-  _globals['_EXPLAINRESPONSE']._serialized_start=918
-  _globals['_EXPLAINRESPONSE']._serialized_end=954
-  _globals['_LISTDEPLOYMENTSREQUEST']._serialized_start=956
-  _globals['_LISTDEPLOYMENTSREQUEST']._serialized_end=980
-  _globals['_LISTDEPLOYMENTSRESPONSE']._serialized_start=982
-  _globals['_LISTDEPLOYMENTSRESPONSE']._serialized_end=1069
-  _globals['_DEPLOYMENTSTATUS']._serialized_start=1072
-  _globals['_DEPLOYMENTSTATUS']._serialized_end=1222
-  _globals['_LISTNODESREQUEST']._serialized_start=1224
-  _globals['_LISTNODESREQUEST']._serialized_end=1242
-  _globals['_LISTNODESRESPONSE']._serialized_start=1244
-  _globals['_LISTNODESRESPONSE']._serialized_end=1304
-  _globals['_LISTASSIGNMENTSREQUEST']._serialized_start=1306
-  _globals['_LISTASSIGNMENTSREQUEST']._serialized_end=1345
-  _globals['_LISTASSIGNMENTSRESPONSE']._serialized_start=1347
-  _globals['_LISTASSIGNMENTSRESPONSE']._serialized_end=1434
-  _globals['_ASSIGNMENTSTATUS']._serialized_start=1437
-  _globals['_ASSIGNMENTSTATUS']._serialized_end=1573
-  _globals['_CONTROLPLANE']._serialized_start=1576
-  _globals['_CONTROLPLANE']._serialized_end=2778
+  _globals['_UNCORDONREQUEST']._serialized_start=885
+  _globals['_UNCORDONREQUEST']._serialized_end=919
+  _globals['_UNCORDONRESPONSE']._serialized_start=921
+  _globals['_UNCORDONRESPONSE']._serialized_end=939
+  _globals['_EXPLAINREQUEST']._serialized_start=941
+  _globals['_EXPLAINREQUEST']._serialized_end=972
+  _globals['_EXPLAINRESPONSE']._serialized_start=974
+  _globals['_EXPLAINRESPONSE']._serialized_end=1010
+  _globals['_LISTDEPLOYMENTSREQUEST']._serialized_start=1012
+  _globals['_LISTDEPLOYMENTSREQUEST']._serialized_end=1036
+  _globals['_LISTDEPLOYMENTSRESPONSE']._serialized_start=1038
+  _globals['_LISTDEPLOYMENTSRESPONSE']._serialized_end=1125
+  _globals['_DEPLOYMENTSTATUS']._serialized_start=1128
+  _globals['_DEPLOYMENTSTATUS']._serialized_end=1278
+  _globals['_LISTNODESREQUEST']._serialized_start=1280
+  _globals['_LISTNODESREQUEST']._serialized_end=1298
+  _globals['_LISTNODESRESPONSE']._serialized_start=1300
+  _globals['_LISTNODESRESPONSE']._serialized_end=1387
+  _globals['_LISTASSIGNMENTSREQUEST']._serialized_start=1389
+  _globals['_LISTASSIGNMENTSREQUEST']._serialized_end=1428
+  _globals['_LISTASSIGNMENTSRESPONSE']._serialized_start=1430
+  _globals['_LISTASSIGNMENTSRESPONSE']._serialized_end=1517
+  _globals['_ASSIGNMENTSTATUS']._serialized_start=1520
+  _globals['_ASSIGNMENTSTATUS']._serialized_end=1709
+  _globals['_CONTROLPLANE']._serialized_start=1712
+  _globals['_CONTROLPLANE']._serialized_end=3007
 # @@protoc_insertion_point(module_scope)

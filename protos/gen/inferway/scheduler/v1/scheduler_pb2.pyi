@@ -105,6 +105,16 @@ class DrainResponse(_message.Message):
     replica_ids: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, replica_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class UncordonRequest(_message.Message):
+    __slots__ = ("node_id",)
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    def __init__(self, node_id: _Optional[str] = ...) -> None: ...
+
+class UncordonResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class ExplainRequest(_message.Message):
     __slots__ = ("model",)
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -146,10 +156,12 @@ class ListNodesRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ListNodesResponse(_message.Message):
-    __slots__ = ("nodes",)
+    __slots__ = ("nodes", "cordoned_node_ids")
     NODES_FIELD_NUMBER: _ClassVar[int]
+    CORDONED_NODE_IDS_FIELD_NUMBER: _ClassVar[int]
     nodes: _containers.RepeatedCompositeFieldContainer[_registry_pb2.Node]
-    def __init__(self, nodes: _Optional[_Iterable[_Union[_registry_pb2.Node, _Mapping]]] = ...) -> None: ...
+    cordoned_node_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, nodes: _Optional[_Iterable[_Union[_registry_pb2.Node, _Mapping]]] = ..., cordoned_node_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListAssignmentsRequest(_message.Message):
     __slots__ = ("model",)
@@ -164,11 +176,13 @@ class ListAssignmentsResponse(_message.Message):
     def __init__(self, assignments: _Optional[_Iterable[_Union[AssignmentStatus, _Mapping]]] = ...) -> None: ...
 
 class AssignmentStatus(_message.Message):
-    __slots__ = ("assignment", "state", "address")
+    __slots__ = ("assignment", "state", "address", "process")
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
     assignment: _registry_pb2.Assignment
     state: _registry_pb2.ReplicaState
     address: str
-    def __init__(self, assignment: _Optional[_Union[_registry_pb2.Assignment, _Mapping]] = ..., state: _Optional[_Union[_registry_pb2.ReplicaState, str]] = ..., address: _Optional[str] = ...) -> None: ...
+    process: _registry_pb2.ReplicaProcess
+    def __init__(self, assignment: _Optional[_Union[_registry_pb2.Assignment, _Mapping]] = ..., state: _Optional[_Union[_registry_pb2.ReplicaState, str]] = ..., address: _Optional[str] = ..., process: _Optional[_Union[_registry_pb2.ReplicaProcess, _Mapping]] = ...) -> None: ...

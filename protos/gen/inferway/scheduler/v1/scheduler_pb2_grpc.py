@@ -75,6 +75,11 @@ class ControlPlaneStub:
                 request_serializer=inferway_dot_scheduler_dot_v1_dot_scheduler__pb2.DrainRequest.SerializeToString,
                 response_deserializer=inferway_dot_scheduler_dot_v1_dot_scheduler__pb2.DrainResponse.FromString,
                 _registered_method=True)
+        self.Uncordon = channel.unary_unary(
+                '/inferway.scheduler.v1.ControlPlane/Uncordon',
+                request_serializer=inferway_dot_scheduler_dot_v1_dot_scheduler__pb2.UncordonRequest.SerializeToString,
+                response_deserializer=inferway_dot_scheduler_dot_v1_dot_scheduler__pb2.UncordonResponse.FromString,
+                _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/inferway.scheduler.v1.ControlPlane/Explain',
                 request_serializer=inferway_dot_scheduler_dot_v1_dot_scheduler__pb2.ExplainRequest.SerializeToString,
@@ -157,6 +162,13 @@ class ControlPlaneServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Uncordon(self, request, context):
+        """Lets a node that was drained get replicas again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Explain(self, request, context):
         """Says why replicas are where they are, and why there are so many.
         """
@@ -227,6 +239,11 @@ def add_ControlPlaneServicer_to_server(servicer, server):
                     servicer.Drain,
                     request_deserializer=inferway_dot_scheduler_dot_v1_dot_scheduler__pb2.DrainRequest.FromString,
                     response_serializer=inferway_dot_scheduler_dot_v1_dot_scheduler__pb2.DrainResponse.SerializeToString,
+            ),
+            'Uncordon': grpc.unary_unary_rpc_method_handler(
+                    servicer.Uncordon,
+                    request_deserializer=inferway_dot_scheduler_dot_v1_dot_scheduler__pb2.UncordonRequest.FromString,
+                    response_serializer=inferway_dot_scheduler_dot_v1_dot_scheduler__pb2.UncordonResponse.SerializeToString,
             ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
@@ -466,6 +483,33 @@ class ControlPlane:
             '/inferway.scheduler.v1.ControlPlane/Drain',
             inferway_dot_scheduler_dot_v1_dot_scheduler__pb2.DrainRequest.SerializeToString,
             inferway_dot_scheduler_dot_v1_dot_scheduler__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Uncordon(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/inferway.scheduler.v1.ControlPlane/Uncordon',
+            inferway_dot_scheduler_dot_v1_dot_scheduler__pb2.UncordonRequest.SerializeToString,
+            inferway_dot_scheduler_dot_v1_dot_scheduler__pb2.UncordonResponse.FromString,
             options,
             channel_credentials,
             insecure,
