@@ -1,0 +1,139 @@
+"""What happens around every RPC handler, as one visible list: metrics, tracing, request context, errors (outermost first)."""
+
+import asyncio
+import contextlib
+import logging
+import re
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+import grpc
+from opentelemetry.sdk.trace import TracerProvider
+
+from services.kit import errors, logs, status, tracing
+from services.kit.metrics import RpcMetrics
+
+log = logging.getLogger(__name__)
+
+_SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+Around = Callable[[str, Any, grpc.aio.ServicerContext[Any, Any]], "contextlib.AbstractAsyncContextManager[None]"]
+
+
+def server_interceptors(rpc_metrics: RpcMetrics, provider: TracerProvider | None) -> Sequence[grpc.aio.ServerInterceptor]:
+    """The list, outermost first."""
+    spans = [tracing.server_interceptor(provider)] if provider is not None else []
+    return [_Wrapping(_Counted(rpc_metrics).around), *spans, _Wrapping(_request_context), _Wrapping(_typed_errors)]
+
+
+def request_id(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+    """The id that the edge set, or a fresh one when it is missing or not sane."""
+    for key, value in context.invocation_metadata() or ():
+        if key == "x-request-id" and isinstance(value, str) and _SANE_REQUEST_ID.fullmatch(value):
+            return value
+    return str(uuid.uuid4())
+
+
+class _Wrapping(grpc.aio.ServerInterceptor):
+    """Runs handlers of all four kinds inside one async context manager."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        method = handler_call_details.method
+        kind = ("stream" if handler.request_streaming else "unary") + "_" + ("stream" if handler.response_streaming else "unary")
+        inner = getattr(handler, kind)
+        wrapped = self._streaming(method, inner) if handler.response_streaming else self._unary(method, inner)
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        return make(wrapped, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer)  # type: ignore[no-any-return]
+
+    def _unary(self, method: str, inner: Any) -> Any:
+        async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            async with self._around(method, request, context):
+                return await inner(request, context)
+
+        return call
+
+    def _streaming(self, method: str, inner: Any) -> Any:
+        async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+            async with self._around(method, request, context), contextlib.aclosing(inner(request, context)) as responses:
+                async for response in responses:
+                    yield response
+
+        return call
+
+
+class _Counted:
+    def __init__(self, rpc_metrics: RpcMetrics) -> None:
+        self._metrics = rpc_metrics
+
+    @contextlib.asynccontextmanager
+    async def around(self, method: str, _request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
+        begin, code = time.monotonic(), "OK"
+        self._metrics.started.labels(method).inc()
+        self._metrics.in_flight.labels(method).inc()
+        try:
+            yield
+        except (asyncio.CancelledError, GeneratorExit):
+            code = "CANCELLED"
+            raise
+        except BaseException:
+            code = _code_name(context)
+            raise
+        finally:
+            self._metrics.in_flight.labels(method).dec()
+            self._metrics.handled.labels(method, code).inc()
+            self._metrics.duration.labels(method).observe(time.monotonic() - begin)
+
+
+@contextlib.asynccontextmanager
+async def _request_context(_method: str, _request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
+    with _logged(request_id(context)):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _typed_errors(method: str, _request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
+    try:
+        yield
+    except errors.InferwayError as error:
+        await _abort(context, error)
+    except (grpc.aio.AbortError, asyncio.CancelledError, GeneratorExit):
+        raise
+    except Exception:
+        # The one broad catch of the mesh: an unknown exception must not leak its text to the caller.
+        log.exception("unexpected error in %s", method)
+        await _abort(context, errors.Internal("internal error; quote the request id when you report it"))
+
+
+async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: errors.InferwayError) -> None:
+    code = getattr(grpc.StatusCode, error.code)
+    await context.abort(code, error.message, trailing_metadata=status.trailing_metadata(error))
+
+
+@contextlib.contextmanager
+def _logged(request: str) -> Iterator[None]:
+    """Log context that survives a streaming handler being resumed in another task's context."""
+    block = logs.context(request=request)
+    block.__enter__()
+    try:
+        yield
+    finally:
+        # A generator closed from another task has another context: the variable is then not ours to reset.
+        with contextlib.suppress(ValueError):
+            block.__exit__(None, None, None)
+
+
+def _code_name(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+    code = context.code()
+    return code.name if isinstance(code, grpc.StatusCode) else "UNKNOWN"
