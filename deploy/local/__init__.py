@@ -1,0 +1,1 @@
+"""The native runner: one machine, real processes, one supervisor. Started by `inferway up` and `make up`."""

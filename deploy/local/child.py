@@ -1,0 +1,133 @@
+"""One supervised process: started when its dependencies are ready, restarted with back-off when it dies, stopped once."""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from deploy.local.backoff import Backoff
+from deploy.local.child_spec import ChildSpec
+from deploy.local.mesh_status import ChildState, ChildStatus
+from deploy.local.process import ProcessIdentity
+
+_PROBE_INTERVAL_S = 0.1
+
+
+class Running(Protocol):
+    """A started process. `wait` gives the exit status (negative: signal); `stop` ends it and all of its group within the grace."""
+
+    @property
+    def identity(self) -> ProcessIdentity: ...
+
+    async def wait(self) -> int: ...
+
+    async def stop(self, grace_s: float) -> None: ...
+
+    def kill_group(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Time as the supervisor needs it: seconds of the wall clock, monotonic seconds, and sleep."""
+
+    def time(self) -> float: ...
+
+    def monotonic(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+Launch = Callable[[ChildSpec], Awaitable[Running]]
+
+
+class Child:
+    """Runs one ChildSpec for ever; cancelling `run` is the one way to stop it, and returns when the process is gone."""
+
+    def __init__(
+        self, spec: ChildSpec, dependencies: Sequence["Child"], launch: Launch, clock: Clock, on_change: Callable[[], None]
+    ) -> None:
+        self.spec = spec
+        self.ready = asyncio.Event()
+        self._dependencies = dependencies
+        self._launch = launch
+        self._clock = clock
+        self._on_change = on_change
+        self._backoff = Backoff()
+        self._state = ChildState.WAITING
+        self._since_s = clock.time()
+        self._identity: ProcessIdentity | None = None
+        self._num_starts = 0
+        self._last_exit = ""
+
+    def status(self) -> ChildStatus:
+        """A snapshot for the status file."""
+        return ChildStatus(
+            name=self.spec.name,
+            state=self._state,
+            since_s=self._since_s,
+            identity=self._identity,
+            num_restarts=max(0, self._num_starts - 1),
+            last_exit=self._last_exit,
+            ports=self.spec.ports,
+        )
+
+    async def run(self) -> None:
+        """Wait for the dependencies, then start, watch and restart until cancelled."""
+        try:
+            for dependency in self._dependencies:
+                await dependency.ready.wait()
+            while True:
+                alive_s = await self._live_once()
+                self._backoff = self._backoff.after_death(alive_s)
+                self._become(ChildState.BACKING_OFF)
+                await self._clock.sleep(self._backoff.delay_s)
+        finally:
+            self._become(ChildState.STOPPED)
+
+    async def _live_once(self) -> float:
+        """One life, from start to death; returns how many seconds it lasted."""
+        born = self._clock.monotonic()
+        self._num_starts += 1
+        try:
+            running = await self._launch(self.spec)
+        except OSError as error:
+            self._last_exit = f"could not start: {error.strerror}"
+            return 0.0
+        self._identity = running.identity
+        self._become(ChildState.STARTING)
+        try:
+            await self._watch(running)
+        except asyncio.CancelledError:
+            await running.stop(self.spec.grace_s)
+            raise
+        finally:
+            self._identity = None
+            self.ready.clear()
+        running.kill_group()
+        return self._clock.monotonic() - born
+
+    async def _watch(self, running: Running) -> None:
+        async with asyncio.TaskGroup() as group:
+            probing = group.create_task(self._await_ready())
+            self._last_exit = describe_exit(await running.wait())
+            probing.cancel()
+
+    async def _await_ready(self) -> None:
+        while not await self.spec.probe():
+            await self._clock.sleep(_PROBE_INTERVAL_S)
+        self.ready.set()
+        self._become(ChildState.READY)
+
+    def _become(self, state: ChildState) -> None:
+        self._state = state
+        self._since_s = self._clock.time()
+        self._on_change()
+
+
+def describe_exit(status: int) -> str:
+    """An exit status in words: `exit status 3` or `killed by SIGKILL`."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"

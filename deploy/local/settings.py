@@ -1,0 +1,99 @@
+"""What a person may choose about one local mesh, read from the environment once and checked before anything starts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from deploy.local.errors import LocalError
+from deploy.local.home import Home
+from deploy.local.ports import DEFAULT_BASE, PortPlan
+
+KAFKA_SECURITY_VARIABLES = (
+    "INFERWAY_KAFKA_SECURITY_PROTOCOL",
+    "INFERWAY_KAFKA_SASL_MECHANISM",
+    "INFERWAY_KAFKA_SASL_USERNAME",
+    "INFERWAY_KAFKA_SASL_PASSWORD",
+    "INFERWAY_KAFKA_TLS_CA",
+)
+
+
+class Runner(StrEnum):
+    """The engine back end of the replicas."""
+
+    TORCH = "torch"
+    SIM = "sim"
+
+
+class BrokerChoice(StrEnum):
+    """Which broker to start. AUTO takes Apache Kafka where it can be assembled, else Tansu."""
+
+    AUTO = "auto"
+    KAFKA = "kafka"
+    TANSU = "tansu"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One local mesh. `kafka_bootstrap` empty means: start a broker."""
+
+    home: Home
+    port_base: int
+    runner: Runner
+    broker: BrokerChoice
+    kafka_bootstrap: str
+    num_replicas: int
+
+    @property
+    def ports(self) -> PortPlan:
+        return PortPlan.from_base(self.port_base)
+
+    @property
+    def etcd_endpoint(self) -> str:
+        return f"127.0.0.1:{self.ports.etcd_client}"
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.ports.edge_http}"
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> "Settings":
+        """Read INFERWAY_HOME, _PORT_BASE, _ENGINE_RUNNER, _LOCAL_BROKER, _LOCAL_REPLICAS and _KAFKA_BOOTSTRAP; raises LocalError."""
+        port_base = _number(environ, "INFERWAY_PORT_BASE", DEFAULT_BASE)
+        try:
+            PortPlan.from_base(port_base)
+        except ValueError as error:
+            raise LocalError(f"INFERWAY_PORT_BASE is unusable: {error}.", "Choose a base that leaves room for 200 ports.") from error
+        return cls(
+            home=Home(Path(environ.get("INFERWAY_HOME") or ".inferway").absolute()),
+            port_base=port_base,
+            runner=Runner(_choice(environ, "INFERWAY_ENGINE_RUNNER", Runner.TORCH, tuple(Runner))),
+            broker=BrokerChoice(_choice(environ, "INFERWAY_LOCAL_BROKER", BrokerChoice.AUTO, tuple(BrokerChoice))),
+            kafka_bootstrap=environ.get("INFERWAY_KAFKA_BOOTSTRAP", ""),
+            num_replicas=_number(environ, "INFERWAY_LOCAL_REPLICAS", 2),
+        )
+
+    def to_environ(self) -> dict[str, str]:
+        """The inverse of `from_environ`: what a child process needs to read the same settings."""
+        return {
+            "INFERWAY_HOME": str(self.home.root),
+            "INFERWAY_PORT_BASE": str(self.port_base),
+            "INFERWAY_ENGINE_RUNNER": self.runner.value,
+            "INFERWAY_LOCAL_BROKER": self.broker.value,
+            "INFERWAY_LOCAL_REPLICAS": str(self.num_replicas),
+            "INFERWAY_KAFKA_BOOTSTRAP": self.kafka_bootstrap,
+        }
+
+
+def _number(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name) or str(default)
+    if not text.isdecimal():
+        raise LocalError(f"{name} must be a whole number, not {text!r}.", f"Unset it or set it to a number such as {default}.")
+    return int(text)
+
+
+def _choice(environ: Mapping[str, str], name: str, default: str, allowed: tuple[str, ...]) -> str:
+    text = environ.get(name) or default
+    if text not in allowed:
+        raise LocalError(f"{name} must be one of {', '.join(allowed)}, not {text!r}.", f"Unset it to use {default}.")
+    return text
