@@ -1,0 +1,41 @@
+"""The outbox files of one machine: each process owns one, and takes over the files of processes that died."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from services.kit.outbox import Outbox
+from services.kit.outbox_file import OutboxFile, OutboxLocked
+
+
+class OutboxDirectory:
+    """Finds outbox files nobody owns. Made in the running event loop; ``max_bytes`` bounds each file."""
+
+    def __init__(self, path: Path, *, max_bytes: int) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._max_bytes = max_bytes
+
+    def open_own(self) -> Outbox:
+        """The outbox of this process: a file that nobody owns (records of a dead process in it are shipped first), or a new one."""
+        for file in self._unowned():
+            return Outbox(file)
+        return Outbox(OutboxFile(self._path / f"{uuid.uuid4()}.sqlite", self._max_bytes))
+
+    def adopt(self) -> list[Outbox]:
+        """The outboxes of dead processes that still hold records; the caller ships and closes them."""
+        adopted = []
+        for file in self._unowned():
+            if file.num_rows:
+                adopted.append(Outbox(file))
+            else:
+                file.close()
+        return adopted
+
+    def _unowned(self) -> Iterator[OutboxFile]:
+        for path in sorted(self._path.glob("*.sqlite")):
+            with suppress(OutboxLocked):
+                yield OutboxFile(path, self._max_bytes)
