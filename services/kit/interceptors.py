@@ -1,5 +1,7 @@
 """What happens around every RPC handler, as one visible list: metrics, tracing, request context, errors (outermost first)."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import logging
@@ -7,7 +9,7 @@ import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 from opentelemetry.sdk.trace import TracerProvider
@@ -19,7 +21,9 @@ log = logging.getLogger(__name__)
 
 _SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
-Around = Callable[[str, Any, grpc.aio.ServicerContext[Any, Any]], "contextlib.AbstractAsyncContextManager[None]"]
+# grpc's own class cannot be subscribed at run time.
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Around = Callable[[str, Any, "Context"], contextlib.AbstractAsyncContextManager[None]]
 
 
 def server_interceptors(rpc_metrics: RpcMetrics, provider: TracerProvider | None) -> Sequence[grpc.aio.ServerInterceptor]:
@@ -28,7 +32,7 @@ def server_interceptors(rpc_metrics: RpcMetrics, provider: TracerProvider | None
     return [_Wrapping(_Counted(rpc_metrics).around), *spans, _Wrapping(_request_context), _Wrapping(_typed_errors)]
 
 
-def request_id(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+def request_id(context: Context) -> str:
     """The id that the edge set, or a fresh one when it is missing or not sane."""
     for key, value in context.invocation_metadata() or ():
         if key == "x-request-id" and isinstance(value, str) and _SANE_REQUEST_ID.fullmatch(value):
@@ -58,14 +62,14 @@ class _Wrapping(grpc.aio.ServerInterceptor):
         return make(wrapped, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer)  # type: ignore[no-any-return]
 
     def _unary(self, method: str, inner: Any) -> Any:
-        async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        async def call(request: Any, context: Context) -> Any:
             async with self._around(method, request, context):
                 return await inner(request, context)
 
         return call
 
     def _streaming(self, method: str, inner: Any) -> Any:
-        async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+        async def call(request: Any, context: Context) -> AsyncIterator[Any]:
             async with self._around(method, request, context), contextlib.aclosing(inner(request, context)) as responses:
                 async for response in responses:
                     yield response
@@ -78,7 +82,7 @@ class _Counted:
         self._metrics = rpc_metrics
 
     @contextlib.asynccontextmanager
-    async def around(self, method: str, _request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
+    async def around(self, method: str, _request: Any, context: Context) -> AsyncIterator[None]:
         begin, code = time.monotonic(), "OK"
         self._metrics.started.labels(method).inc()
         self._metrics.in_flight.labels(method).inc()
@@ -97,13 +101,13 @@ class _Counted:
 
 
 @contextlib.asynccontextmanager
-async def _request_context(_method: str, _request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
+async def _request_context(_method: str, _request: Any, context: Context) -> AsyncIterator[None]:
     with _logged(request_id(context)):
         yield
 
 
 @contextlib.asynccontextmanager
-async def _typed_errors(method: str, _request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
+async def _typed_errors(method: str, _request: Any, context: Context) -> AsyncIterator[None]:
     try:
         yield
     except errors.InferwayError as error:
@@ -116,7 +120,7 @@ async def _typed_errors(method: str, _request: Any, context: grpc.aio.ServicerCo
         await _abort(context, errors.Internal("internal error; quote the request id when you report it"))
 
 
-async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: errors.InferwayError) -> None:
+async def _abort(context: Context, error: errors.InferwayError) -> None:
     code = getattr(grpc.StatusCode, error.code)
     await context.abort(code, error.message, trailing_metadata=status.trailing_metadata(error))
 
@@ -134,6 +138,6 @@ def _logged(request: str) -> Iterator[None]:
             block.__exit__(None, None, None)
 
 
-def _code_name(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+def _code_name(context: Context) -> str:
     code = context.code()
     return code.name if isinstance(code, grpc.StatusCode) else "UNKNOWN"
