@@ -150,7 +150,8 @@ class Outbox:
     def _carry_out(self, jobs: list[_Job]) -> list[Any]:
         outcomes: list[Any] = []
         for is_draft, group in groupby(jobs, key=lambda job: job.draft is not None):
-            outcomes += self._store([*group]) if is_draft else map(self._make, group)
+            batch = list(group)
+            outcomes += self._store(batch) if is_draft else map(self._make, batch)
         return outcomes
 
     def _store(self, jobs: list[_Job]) -> list[Any]:

@@ -1,0 +1,99 @@
+"""A real etcd server for tests: own data directory, ports of loopback, and the faults that tests need."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from services.kit.etcd import EtcdClient, EtcdError
+
+_START_TIMEOUT_S = 20.0
+
+
+def free_port() -> int:
+    """A TCP port of loopback that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class EtcdServer:
+    """One etcd process. ``start`` after ``kill`` comes back on the same port with the same data."""
+
+    def __init__(self, directory: Path, *extra_args: str) -> None:
+        self._directory = directory
+        self._extra_args = extra_args
+        self._port = free_port()
+        self._peer_port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def etcdctl(self) -> Path:
+        return Path(sys.executable).parent / "etcdctl"
+
+    async def start(self) -> None:
+        """Starts the process and waits until it answers."""
+        client_url, peer_url = f"http://{self.endpoint}", f"http://127.0.0.1:{self._peer_port}"
+        command = [
+            str(Path(sys.executable).parent / "etcd"),
+            *("--data-dir", str(self._directory / "data"), "--name", "test"),
+            *("--listen-client-urls", client_url, "--advertise-client-urls", client_url),
+            *("--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url),
+            *("--initial-cluster", f"test={peer_url}", "--log-level", "error"),
+            *self._extra_args,
+        ]
+        self._directory.mkdir(parents=True, exist_ok=True)
+        with (self._directory / "etcd.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        await self.wait_ready()
+
+    async def wait_ready(self) -> None:
+        """Waits until the server answers."""
+        client = EtcdClient([self.endpoint], timeout_s=1.0)
+        try:
+            async with asyncio.timeout(_START_TIMEOUT_S):
+                while not await _answers(client):
+                    await asyncio.sleep(0.05)
+        finally:
+            await client.close()
+
+    def kill(self) -> None:
+        """kill -9, and waits for the end of the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nothing answers."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    async def ctl(self, *args: str) -> str:
+        """Runs etcdctl against this server and returns what it printed."""
+        process = await asyncio.create_subprocess_exec(
+            str(self.etcdctl), "--endpoints", self.endpoint, *args, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        output, _ = await process.communicate()
+        assert process.returncode == 0, output.decode()
+        return output.decode()
+
+
+async def _answers(client: EtcdClient) -> bool:
+    try:
+        return (await client.status()).has_leader
+    except EtcdError:
+        return False
