@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!inferway/common/v1/registry.proto\x12\x12inferway.common.v1\"\xca\x02\n\x07Replica\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x17\n\x0fmetrics_address\x18\x05 \x01(\t\x12\x0f\n\x07node_id\x18\x06 \x01(\t\x12/\n\x05state\x18\x07 \x01(\x0e\x32 .inferway.common.v1.ReplicaState\x12\x12\n\nblock_size\x18\x08 \x01(\r\x12\x12\n\nnum_blocks\x18\t \x01(\r\x12\x19\n\x11max_num_sequences\x18\n \x01(\r\x12\x1a\n\x12max_context_tokens\x18\x0b \x01(\r\x12\x13\n\x0bincarnation\x18\x0c \x01(\t\x12\x15\n\rready_unix_ms\x18\r \x01(\x03\x12\x0e\n\x06runner\x18\x0e \x01(\t\"\xf9\x01\n\x04Node\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12+\n\x07\x64\x65vices\x18\x03 \x03(\x0b\x32\x1a.inferway.common.v1.Device\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x04\x12\x16\n\x0e\x66\x61ilure_domain\x18\x05 \x01(\t\x12\x15\n\rcached_models\x18\x06 \x03(\t\x12\x18\n\x10max_num_replicas\x18\x07 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x08 \x01(\t\x12\x35\n\tprocesses\x18\t \x03(\x0b\x32\".inferway.common.v1.ReplicaProcess\"\x85\x01\n\x0eReplicaProcess\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\x36\n\x05phase\x18\x02 \x01(\x0e\x32\'.inferway.common.v1.ReplicaProcessPhase\x12\x14\n\x0cnum_restarts\x18\x03 \x01(\r\x12\x11\n\tlast_exit\x18\x04 \x01(\t\"0\n\x06\x43ordon\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x15\n\rsince_unix_ms\x18\x02 \x01(\x03\"K\n\x06\x44\x65vice\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06island\x18\x04 \x01(\t\"\xa5\x02\n\nAssignment\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x15\n\rmodel_version\x18\x04 \x01(\t\x12\x10\n\x08\x64raining\x18\x05 \x01(\x08\x12\x1e\n\x16\x64rain_deadline_unix_ms\x18\x06 \x01(\x03\x12\x16\n\x0e\x64\x65vice_indexes\x18\x07 \x03(\r\x12K\n\x0f\x65ngine_settings\x18\x08 \x03(\x0b\x32\x32.inferway.common.v1.Assignment.EngineSettingsEntry\x1a\x35\n\x13\x45ngineSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xf9\x01\n\nDeployment\x12\r\n\x05model\x18\x01 \x01(\t\x12\x15\n\rmodel_version\x18\x02 \x01(\t\x12\x14\n\x0cnum_replicas\x18\x03 \x01(\r\x12K\n\x0f\x65ngine_settings\x18\x04 \x03(\x0b\x32\x32.inferway.common.v1.Deployment.EngineSettingsEntry\x12\x17\n\x0f\x64rain_timeout_s\x18\x05 \x01(\r\x12\x12\n\ngeneration\x18\x06 \x01(\x04\x1a\x35\n\x13\x45ngineSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"H\n\x05Route\x12\r\n\x05\x61lias\x18\x01 \x01(\t\x12\x30\n\x07targets\x18\x02 \x03(\x0b\x32\x1f.inferway.common.v1.RouteTarget\"C\n\x0bRouteTarget\x12\r\n\x05model\x18\x01 \x01(\t\x12\x15\n\rmodel_version\x18\x02 \x01(\t\x12\x0e\n\x06weight\x18\x03 \x01(\r\"^\n\x06Tenant\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x02 \x01(\t\x12\x12\n\ncache_salt\x18\x03 \x01(\x0c\x12\x17\n\x0f\x63reated_unix_ms\x18\x04 \x01(\x03\"\x92\x01\n\x06\x41piKey\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x03 \x01(\t\x12\x0e\n\x06models\x18\x04 \x03(\t\x12\x17\n\x0f\x65xpires_unix_ms\x18\x05 \x01(\x03\x12\x17\n\x0f\x63reated_unix_ms\x18\x06 \x01(\x03\x12\r\n\x05\x61\x64min\x18\x07 \x01(\x08*~\n\x0cReplicaState\x12\x1d\n\x19REPLICA_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16REPLICA_STATE_STARTING\x10\x01\x12\x17\n\x13REPLICA_STATE_READY\x10\x02\x12\x1a\n\x16REPLICA_STATE_DRAINING\x10\x03*\xf1\x01\n\x13ReplicaProcessPhase\x12%\n!REPLICA_PROCESS_PHASE_UNSPECIFIED\x10\x00\x12\"\n\x1eREPLICA_PROCESS_PHASE_STARTING\x10\x01\x12!\n\x1dREPLICA_PROCESS_PHASE_RUNNING\x10\x02\x12%\n!REPLICA_PROCESS_PHASE_BACKING_OFF\x10\x03\x12\"\n\x1eREPLICA_PROCESS_PHASE_DRAINING\x10\x04\x12!\n\x1dREPLICA_PROCESS_PHASE_STOPPED\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!inferway/common/v1/registry.proto\x12\x12inferway.common.v1\"\xca\x02\n\x07Replica\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x17\n\x0fmetrics_address\x18\x05 \x01(\t\x12\x0f\n\x07node_id\x18\x06 \x01(\t\x12/\n\x05state\x18\x07 \x01(\x0e\x32 .inferway.common.v1.ReplicaState\x12\x12\n\nblock_size\x18\x08 \x01(\r\x12\x12\n\nnum_blocks\x18\t \x01(\r\x12\x19\n\x11max_num_sequences\x18\n \x01(\r\x12\x1a\n\x12max_context_tokens\x18\x0b \x01(\r\x12\x13\n\x0bincarnation\x18\x0c \x01(\t\x12\x15\n\rready_unix_ms\x18\r \x01(\x03\x12\x0e\n\x06runner\x18\x0e \x01(\t\"\xf9\x01\n\x04Node\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12+\n\x07\x64\x65vices\x18\x03 \x03(\x0b\x32\x1a.inferway.common.v1.Device\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x04\x12\x16\n\x0e\x66\x61ilure_domain\x18\x05 \x01(\t\x12\x15\n\rcached_models\x18\x06 \x03(\t\x12\x18\n\x10max_num_replicas\x18\x07 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x08 \x01(\t\x12\x35\n\tprocesses\x18\t \x03(\x0b\x32\".inferway.common.v1.ReplicaProcess\"\x85\x01\n\x0eReplicaProcess\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\x36\n\x05phase\x18\x02 \x01(\x0e\x32\'.inferway.common.v1.ReplicaProcessPhase\x12\x14\n\x0cnum_restarts\x18\x03 \x01(\r\x12\x11\n\tlast_exit\x18\x04 \x01(\t\"0\n\x06\x43ordon\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x15\n\rsince_unix_ms\x18\x02 \x01(\x03\"K\n\x06\x44\x65vice\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06island\x18\x04 \x01(\t\"\xbe\x02\n\nAssignment\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x15\n\rmodel_version\x18\x04 \x01(\t\x12\x10\n\x08\x64raining\x18\x05 \x01(\x08\x12\x1e\n\x16\x64rain_deadline_unix_ms\x18\x06 \x01(\x03\x12\x16\n\x0e\x64\x65vice_indexes\x18\x07 \x03(\r\x12K\n\x0f\x65ngine_settings\x18\x08 \x03(\x0b\x32\x32.inferway.common.v1.Assignment.EngineSettingsEntry\x12\x17\n\x0f\x64rain_timeout_s\x18\t \x01(\r\x1a\x35\n\x13\x45ngineSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xf9\x01\n\nDeployment\x12\r\n\x05model\x18\x01 \x01(\t\x12\x15\n\rmodel_version\x18\x02 \x01(\t\x12\x14\n\x0cnum_replicas\x18\x03 \x01(\r\x12K\n\x0f\x65ngine_settings\x18\x04 \x03(\x0b\x32\x32.inferway.common.v1.Deployment.EngineSettingsEntry\x12\x17\n\x0f\x64rain_timeout_s\x18\x05 \x01(\r\x12\x12\n\ngeneration\x18\x06 \x01(\x04\x1a\x35\n\x13\x45ngineSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"H\n\x05Route\x12\r\n\x05\x61lias\x18\x01 \x01(\t\x12\x30\n\x07targets\x18\x02 \x03(\x0b\x32\x1f.inferway.common.v1.RouteTarget\"C\n\x0bRouteTarget\x12\r\n\x05model\x18\x01 \x01(\t\x12\x15\n\rmodel_version\x18\x02 \x01(\t\x12\x0e\n\x06weight\x18\x03 \x01(\r\"^\n\x06Tenant\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x02 \x01(\t\x12\x12\n\ncache_salt\x18\x03 \x01(\x0c\x12\x17\n\x0f\x63reated_unix_ms\x18\x04 \x01(\x03\"\x92\x01\n\x06\x41piKey\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x03 \x01(\t\x12\x0e\n\x06models\x18\x04 \x03(\t\x12\x17\n\x0f\x65xpires_unix_ms\x18\x05 \x01(\x03\x12\x17\n\x0f\x63reated_unix_ms\x18\x06 \x01(\x03\x12\r\n\x05\x61\x64min\x18\x07 \x01(\x08*~\n\x0cReplicaState\x12\x1d\n\x19REPLICA_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16REPLICA_STATE_STARTING\x10\x01\x12\x17\n\x13REPLICA_STATE_READY\x10\x02\x12\x1a\n\x16REPLICA_STATE_DRAINING\x10\x03*\xf1\x01\n\x13ReplicaProcessPhase\x12%\n!REPLICA_PROCESS_PHASE_UNSPECIFIED\x10\x00\x12\"\n\x1eREPLICA_PROCESS_PHASE_STARTING\x10\x01\x12!\n\x1dREPLICA_PROCESS_PHASE_RUNNING\x10\x02\x12%\n!REPLICA_PROCESS_PHASE_BACKING_OFF\x10\x03\x12\"\n\x1eREPLICA_PROCESS_PHASE_DRAINING\x10\x04\x12!\n\x1dREPLICA_PROCESS_PHASE_STOPPED\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,10 +35,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ASSIGNMENT_ENGINESETTINGSENTRY']._serialized_options = b'8\001'
   _globals['_DEPLOYMENT_ENGINESETTINGSENTRY']._loaded_options = None
   _globals['_DEPLOYMENT_ENGINESETTINGSENTRY']._serialized_options = b'8\001'
-  _globals['_REPLICASTATE']._serialized_start=1841
-  _globals['_REPLICASTATE']._serialized_end=1967
-  _globals['_REPLICAPROCESSPHASE']._serialized_start=1970
-  _globals['_REPLICAPROCESSPHASE']._serialized_end=2211
+  _globals['_REPLICASTATE']._serialized_start=1866
+  _globals['_REPLICASTATE']._serialized_end=1992
+  _globals['_REPLICAPROCESSPHASE']._serialized_start=1995
+  _globals['_REPLICAPROCESSPHASE']._serialized_end=2236
   _globals['_REPLICA']._serialized_start=58
   _globals['_REPLICA']._serialized_end=388
   _globals['_NODE']._serialized_start=391
@@ -50,19 +50,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DEVICE']._serialized_start=828
   _globals['_DEVICE']._serialized_end=903
   _globals['_ASSIGNMENT']._serialized_start=906
-  _globals['_ASSIGNMENT']._serialized_end=1199
-  _globals['_ASSIGNMENT_ENGINESETTINGSENTRY']._serialized_start=1146
-  _globals['_ASSIGNMENT_ENGINESETTINGSENTRY']._serialized_end=1199
-  _globals['_DEPLOYMENT']._serialized_start=1202
-  _globals['_DEPLOYMENT']._serialized_end=1451
-  _globals['_DEPLOYMENT_ENGINESETTINGSENTRY']._serialized_start=1146
-  _globals['_DEPLOYMENT_ENGINESETTINGSENTRY']._serialized_end=1199
-  _globals['_ROUTE']._serialized_start=1453
-  _globals['_ROUTE']._serialized_end=1525
-  _globals['_ROUTETARGET']._serialized_start=1527
-  _globals['_ROUTETARGET']._serialized_end=1594
-  _globals['_TENANT']._serialized_start=1596
-  _globals['_TENANT']._serialized_end=1690
-  _globals['_APIKEY']._serialized_start=1693
-  _globals['_APIKEY']._serialized_end=1839
+  _globals['_ASSIGNMENT']._serialized_end=1224
+  _globals['_ASSIGNMENT_ENGINESETTINGSENTRY']._serialized_start=1171
+  _globals['_ASSIGNMENT_ENGINESETTINGSENTRY']._serialized_end=1224
+  _globals['_DEPLOYMENT']._serialized_start=1227
+  _globals['_DEPLOYMENT']._serialized_end=1476
+  _globals['_DEPLOYMENT_ENGINESETTINGSENTRY']._serialized_start=1171
+  _globals['_DEPLOYMENT_ENGINESETTINGSENTRY']._serialized_end=1224
+  _globals['_ROUTE']._serialized_start=1478
+  _globals['_ROUTE']._serialized_end=1550
+  _globals['_ROUTETARGET']._serialized_start=1552
+  _globals['_ROUTETARGET']._serialized_end=1619
+  _globals['_TENANT']._serialized_start=1621
+  _globals['_TENANT']._serialized_end=1715
+  _globals['_APIKEY']._serialized_start=1718
+  _globals['_APIKEY']._serialized_end=1864
 # @@protoc_insertion_point(module_scope)

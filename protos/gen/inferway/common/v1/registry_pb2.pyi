@@ -120,7 +120,7 @@ class Device(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., index: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., island: _Optional[str] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("replica_id", "node_id", "model", "model_version", "draining", "drain_deadline_unix_ms", "device_indexes", "engine_settings")
+    __slots__ = ("replica_id", "node_id", "model", "model_version", "draining", "drain_deadline_unix_ms", "device_indexes", "engine_settings", "drain_timeout_s")
     class EngineSettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +136,7 @@ class Assignment(_message.Message):
     DRAIN_DEADLINE_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
     DEVICE_INDEXES_FIELD_NUMBER: _ClassVar[int]
     ENGINE_SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     replica_id: str
     node_id: str
     model: str
@@ -144,7 +145,8 @@ class Assignment(_message.Message):
     drain_deadline_unix_ms: int
     device_indexes: _containers.RepeatedScalarFieldContainer[int]
     engine_settings: _containers.ScalarMap[str, str]
-    def __init__(self, replica_id: _Optional[str] = ..., node_id: _Optional[str] = ..., model: _Optional[str] = ..., model_version: _Optional[str] = ..., draining: _Optional[bool] = ..., drain_deadline_unix_ms: _Optional[int] = ..., device_indexes: _Optional[_Iterable[int]] = ..., engine_settings: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    drain_timeout_s: int
+    def __init__(self, replica_id: _Optional[str] = ..., node_id: _Optional[str] = ..., model: _Optional[str] = ..., model_version: _Optional[str] = ..., draining: _Optional[bool] = ..., drain_deadline_unix_ms: _Optional[int] = ..., device_indexes: _Optional[_Iterable[int]] = ..., engine_settings: _Optional[_Mapping[str, str]] = ..., drain_timeout_s: _Optional[int] = ...) -> None: ...
 
 class Deployment(_message.Message):
     __slots__ = ("model", "model_version", "num_replicas", "engine_settings", "drain_timeout_s", "generation")
