@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from services.kit.errors import DataLoss, NotFound
+
 MANIFEST = "manifest.json"
 MANIFEST_FORMAT = 1
 WEIGHTS = "model.safetensors"
@@ -24,16 +26,16 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
 _VERSION = re.compile(r"[0-9a-f]{12}")
 
 
-class ModelStoreError(Exception):
-    """A model cannot be had from the store."""
-
-
-class ModelNotFoundError(ModelStoreError):
+class ModelNotFoundError(NotFound):
     """No such model or version, or a name that no model can have."""
 
+    default_reason = "MODEL_NOT_FOUND"
 
-class ModelCorruptError(ModelStoreError):
+
+class ModelCorruptError(DataLoss):
     """A file of the version folder is missing, truncated or altered; import the model again."""
+
+    default_reason = "MODEL_CORRUPT"
 
 
 @dataclass(frozen=True, slots=True)

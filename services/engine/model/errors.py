@@ -1,7 +1,7 @@
 """Why a model could not be imported."""
 
-from services.kit.model_store import ModelStoreError
+from services.kit.errors import FailedPrecondition
 
 
-class ModelImportError(ModelStoreError):
+class ModelImportError(FailedPrecondition):
     """The source cannot become a version: missing, damaged, of an unknown kind, or there is no room for it."""
