@@ -88,9 +88,7 @@ class _Planner:
             staying.remove(victim)
             self._drain(victim, f"{deployment.model} wants {deployment.num_replicas} replicas and has {len(staying) + 1}")
 
-    def _drain_outdated(
-        self, deployment: Deployment, current: list[Assignment], outdated: list[Assignment], can_replace: bool
-    ) -> int:
+    def _drain_outdated(self, deployment: Deployment, current: list[Assignment], outdated: list[Assignment], can_replace: bool) -> int:
         """Replicas of an earlier version or with earlier settings go when they are of no use or the others suffice."""
         useless = [each for each in outdated if not self._fleet.is_ready(each)] if can_replace else []
         useful = sorted((each for each in outdated if each not in useless), key=lambda each: -each.slot)
@@ -161,9 +159,7 @@ class _Planner:
 
     def _staying(self, model: str) -> list[Assignment]:
         return [
-            each
-            for each in self._fleet.assignments
-            if each.model == model and not each.draining and each.replica_id not in self._leaving
+            each for each in self._fleet.assignments if each.model == model and not each.draining and each.replica_id not in self._leaving
         ]
 
     def _next_slot(self, model: str) -> str:
