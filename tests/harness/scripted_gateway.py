@@ -37,7 +37,7 @@ GRPC_OF = {
 @dataclass
 class ScriptedGateway:
     """Models: `echo` (answers the metadata it saw), `whole`, `stream`, `gated` (one event for each `gate.release()`), `breaks` (error event
-    in mid-stream), `hang`, `crash`, `big:BYTES`, `refuse:HTTP` (as the gateway refuses), `status:GRPC` (as the gRPC runtime does) and
+    in mid-stream), `flood` (64 MiB of events as fast as they are taken), `hang`, `crash`, `big:BYTES`, `refuse:HTTP` (as the gateway refuses), `status:GRPC` (as the gRPC runtime does) and
     `late:GRPC` (the same after the initial metadata)."""
 
     gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
@@ -47,6 +47,8 @@ class ScriptedGateway:
     """Every method whose headers arrived."""
     num_bodies: int = 0
     """Chat requests that arrived whole."""
+    flooded_bytes: int = 0
+    """What `flood` could write so far."""
     port: int = 0
     _server: grpc.aio.Server | None = None
 
@@ -76,6 +78,7 @@ class ScriptedGateway:
         self.cancelled.clear()
         self.paths.clear()
         self.num_bodies = 0
+        self.flooded_bytes = 0
 
     async def wait_forever(self) -> None:
         """Until the caller is gone, which sets `cancelled`."""
@@ -128,6 +131,10 @@ class _OpenAI(openai_pb2_grpc.OpenAIServicer):
 
     async def _streamed(self, model: str) -> AsyncIterator[HttpBody]:
         gateway = self._gateway
+        if model == "flood":
+            async for piece in _flood(gateway):
+                yield piece
+            return
         if model == "gated":
             await gateway.gate.acquire()
         yield HttpBody(content_type=SSE, data=event(chunk("")))
@@ -176,6 +183,16 @@ class _Inference(inference_pb2_grpc.InferenceServicer):
             if model == "hang":
                 await self._gateway.wait_forever()
             yield native.GenerateResponse(accepted=native.GenerateAccepted(completion_id="c1", model=model))
+
+
+async def _flood(gateway: ScriptedGateway) -> AsyncIterator[HttpBody]:
+    piece = HttpBody(content_type=SSE, data=b": " + b"x" * (16384 - 4) + b"\n\n")
+    try:
+        while gateway.flooded_bytes < 64 << 20:
+            yield piece
+            gateway.flooded_bytes += len(piece.data)
+    finally:
+        gateway.cancelled.set()
 
 
 async def _maybe_fail(model: str, context: Any) -> None:

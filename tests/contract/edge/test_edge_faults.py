@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -118,3 +119,25 @@ async def test_too_many_streams_are_503_and_the_running_ones_go_on(tmp_path: Pat
                 edge.gateway.gate.release()
             rest = b"".join([piece async for piece in pieces])
         assert rest.endswith(b"data: [DONE]\n\n")
+
+
+async def test_slow_reader_holds_little_and_its_end_cancels_the_handler(edge: Edge) -> None:
+    body = b'{"model":"flood","stream":true}'
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect(("127.0.0.1", edge.plain_port))
+    client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+    before = -1
+
+    async def stalled() -> bool:
+        nonlocal before
+        before, earlier = edge.gateway.flooded_bytes, before
+        if before != earlier:
+            await asyncio.sleep(0.3)
+        return before == earlier > 0
+
+    await until(stalled)
+    assert edge.gateway.flooded_bytes < 1 << 20
+    client.close()
+    await asyncio.wait_for(edge.gateway.cancelled.wait(), 10)
+    assert edge.gateway.flooded_bytes < 64 << 20
