@@ -37,8 +37,8 @@ GRPC_OF = {
 @dataclass
 class ScriptedGateway:
     """Models: `echo` (answers the metadata it saw), `whole`, `stream`, `gated` (one event for each `gate.release()`), `breaks` (error event
-    in mid-stream), `flood` (64 MiB of events as fast as they are taken), `hang`, `crash`, `big:BYTES`, `refuse:HTTP` (as the gateway refuses), `status:GRPC` (as the gRPC runtime does) and
-    `late:GRPC` (the same after the initial metadata)."""
+    in mid-stream), `flood` (64 MiB of events as fast as they are taken), `hang`, `crash`, `big:BYTES`, `refuse:HTTP` (as the gateway
+    refuses), `status:GRPC` (as the gRPC runtime does) and `late:GRPC` (the same after the initial metadata)."""
 
     gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     entered: asyncio.Event = field(default_factory=asyncio.Event)
