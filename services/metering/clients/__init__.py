@@ -1,0 +1,1 @@
+"""What other services send, in metering's own words."""

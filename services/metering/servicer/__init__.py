@@ -1,0 +1,1 @@
+"""Metering's RPCs: proto in, ledger call, proto out."""
