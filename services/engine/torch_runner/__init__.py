@@ -1,0 +1,1 @@
+"""The numeric back end on torch: llama networks over a paged KV cache, on a CPU or on CUDA."""

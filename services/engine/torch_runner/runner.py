@@ -1,0 +1,141 @@
+"""The torch `ModelRunner`: one loaded llama model, its KV pool and the step function."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from services.engine.runner import ModelInfo, RunnerSettings, SamplingParams, SequenceSlice, StepOutput
+from services.engine.torch_runner.attention import TorchAttention
+from services.engine.torch_runner.linear import can_pack, rows_are_independent
+from services.engine.torch_runner.llama import Attention, Llama
+from services.engine.torch_runner.paged_kv import PagedKv
+from services.engine.torch_runner.sampling import Draw, sample
+from services.engine.torch_runner.step_batch import TILE, build_batch
+from services.engine.torch_runner.weights import LlamaConfig, LlamaWeights, load_weights, read_config
+from services.kit.errors import ConfigError
+from services.kit.model_store import CONFIG, WEIGHTS, ModelStore, ModelVersion
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class TorchRunner:
+    """Serves one model version on one device; see `ModelRunner` for the contract."""
+
+    def __init__(self, info: ModelInfo, llama: Llama, device: torch.device, min_rows: int) -> None:
+        self.info = info
+        self._llama: Llama | None = llama
+        self._device = device
+        self._min_rows = min_rows
+
+    @classmethod
+    def load(cls, settings: RunnerSettings) -> "TorchRunner":
+        """Load, verify and lay out the model. ConfigError for settings that cannot serve, the model store's errors for a bad model."""
+        device, dtype = _device(settings), _DTYPES.get(settings.dtype)
+        if dtype is None:
+            raise ConfigError(f"dtype {settings.dtype!r} is unknown; known: {', '.join(sorted(_DTYPES))}")
+        if settings.block_size < 1 or TILE % settings.block_size:
+            raise ConfigError(f"block size {settings.block_size} does not divide {TILE}")
+        torch.set_num_threads(settings.threads)
+        version = ModelStore(settings.home).get(settings.model, settings.version)
+        version.verify((CONFIG, WEIGHTS))
+        config = read_config(version)
+        with torch.inference_mode():
+            weights = load_weights(version, config, device, dtype)
+            kv = PagedKv(config.num_layers, settings.num_blocks, settings.block_size, config.num_kv_heads, config.head_dim, dtype, device)
+            attention = _attention(config, kv, version.max_context_tokens, dtype)
+            llama = Llama(config, weights, kv, attention, version.max_context_tokens)
+            quality = _quality(settings, config, weights, device, dtype)
+        return cls(_info(version, settings, quality), llama, device, weights.head.min_rows)
+
+    @torch.inference_mode()
+    def step(self, slices: Sequence[SequenceSlice]) -> list[StepOutput]:
+        """See `ModelRunner.step`."""
+        if self._llama is None:
+            raise RuntimeError("the runner is closed")
+        outputs = [StepOutput(part.sequence_id, None, self._fault(part)) for part in slices]
+        sound = [(part, output) for part, output in zip(slices, outputs, strict=True) if output.error is None]
+        if not sound:
+            return outputs
+        batch = build_batch([part for part, _ in sound], self.info.block_size, self._min_rows, self._device)
+        logits = self._llama.forward(batch)
+        self._choose(logits, [(part, output) for part, output in sound if part.samples])
+        return outputs
+
+    def warm_up(self) -> None:
+        """See `ModelRunner.warm_up`: one prefill of two tiles, then decodes of one and of several sequences."""
+        length = min(2 * TILE, self.info.num_blocks * self.info.block_size, self.info.max_context_tokens) - 1
+        table = list(range(-(-(length + 1) // self.info.block_size)))
+        greedy, drawn = SamplingParams(temperature=0.0), SamplingParams(temperature=1.0, top_p=0.9)
+        self.step([SequenceSlice(0, [0] * length, 0, table, greedy, samples=True)])
+        for count in (1, 2, 8):
+            self.step(
+                [
+                    SequenceSlice(index, [0], length, table, drawn if index % 2 else greedy, samples=True, output_position=1)
+                    for index in range(count)
+                ]
+            )
+
+    def close(self) -> None:
+        """See `ModelRunner.close`."""
+        self._llama = None
+
+    def _choose(self, logits: Tensor, sampled: list[tuple[SequenceSlice, StepOutput]]) -> None:
+        tokens = sample(logits, [Draw.of(part) for part, _ in sampled]) if sampled else []
+        for (_, output), token in zip(sampled, tokens, strict=True):
+            output.token_id = token
+            output.error = None if token is not None else "the model's logits are not finite"
+
+    def _fault(self, part: SequenceSlice) -> str | None:
+        """Why this slice cannot be computed, found before it can harm the step."""
+        end = part.start + len(part.token_ids)
+        if not part.token_ids or min(part.token_ids) < 0 or max(part.token_ids) >= self.info.vocab_size:
+            return "a token id is outside the vocabulary"
+        if end > self.info.max_context_tokens:
+            return "the sequence is longer than the model's context"
+        used = part.block_table[: -(-end // self.info.block_size)]
+        if len(used) * self.info.block_size < end or min(used) < 0 or max(used) >= self.info.num_blocks:
+            return "the block table does not cover the sequence"
+        return None
+
+
+def _device(settings: RunnerSettings) -> torch.device:
+    device = torch.device(settings.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device {settings.device} was asked for and torch sees no CUDA device")
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device {settings.device!r} is not supported; use cpu or cuda")
+    return device
+
+
+def _attention(config: LlamaConfig, kv: PagedKv, max_tokens: int, dtype: torch.dtype) -> Attention:
+    return TorchAttention(kv, config.num_heads, config.num_kv_heads, config.head_dim, max_tokens, dtype)
+
+
+def _info(version: ModelVersion, settings: RunnerSettings, quality: str) -> ModelInfo:
+    return ModelInfo(
+        name=version.name,
+        version=version.version,
+        vocab_size=version.vocab_size,
+        max_context_tokens=version.max_context_tokens,
+        eos_token_ids=version.eos_token_ids,
+        block_size=settings.block_size,
+        num_blocks=settings.num_blocks,
+        dtype=settings.dtype,
+        quality=quality,
+    )
+
+
+def _quality(settings: RunnerSettings, config: LlamaConfig, weights: LlamaWeights, device: torch.device, dtype: torch.dtype) -> str:
+    """The numeric path in words, with what was measured on this machine."""
+    layer, sizes = weights.layers[0], (config.hidden_size, config.num_heads * config.head_dim, config.intermediate_size)
+    pairs = ((layer.qkv, sizes[0]), (layer.output, sizes[1]), (layer.gate_up, sizes[0]), (layer.down, sizes[2]), (weights.head, sizes[0]))
+    independent = (
+        settings.threads == 1
+        and settings.block_size % 16 == 0
+        and all(rows_are_independent(linear, size, dtype, device) for linear, size in pairs)
+    )
+    exact = "weights as stored" if dtype == torch.float32 else "weights rounded from float32, greedy output may differ from it"
+    product = "packed oneDNN products" if can_pack(device) else "plain products"
+    rows = "bit-independent of batch mates" if independent else "last bits may depend on batch mates"
+    return f"{settings.dtype} on {device}: {exact}; {product}; {rows}"
