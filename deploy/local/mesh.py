@@ -1,5 +1,6 @@
 """Which processes make up a local mesh, what each one is told, and what each waits for."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -7,46 +8,49 @@ from deploy.local import binaries, broker, envoy, etcd
 from deploy.local.broker import BrokerKind
 from deploy.local.child_spec import ChildSpec
 from deploy.local.clients import grpc_health
+from deploy.local.service_environ import service_environ
 from deploy.local.settings import Settings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+MODULES = {
+    "scheduler": "services.scheduler",
+    "metering": "services.metering",
+    "router": "services.router",
+    "gateway": "services.gateway",
+    "node": "services.engine.node",
+}
+_NODE_GRACE_S = 20.0  # the node agent drains its replicas
+_SERVICE_GRACE_S = 10.0
 
 
 def specs(settings: Settings, kind: BrokerKind, environ: Mapping[str, str]) -> list[ChildSpec]:
-    """Every child of the mesh, servers first."""
-    broker_child = broker.child(kind, settings, environ)
+    """Every child of the mesh. Services wait for etcd alone, so that the slow broker does not hold them up; metering needs both."""
     children = [etcd.child(settings.home, settings.ports)]
-    if broker_child:
+    registry, events = frozenset({etcd.NAME}), frozenset[str]()
+    if broker_child := broker.child(kind, settings, environ):
         children.append(broker_child)
-    events = frozenset({broker_child.name}) if broker_child else frozenset[str]()
-    registry = frozenset({etcd.NAME})
-    for name, after in (
-        ("scheduler", registry),
-        ("metering", registry | events),
-        ("router", registry),
-        ("gateway", registry),
-        ("node", registry),
-    ):
-        children.append(_service(name, settings, after))
+        events = frozenset({broker_child.name})
+    children += [_service(name, settings, registry | events if name == "metering" else registry) for name in MODULES]
     children.append(envoy.child(settings.home, settings.ports, after=frozenset({"gateway"})))
     return children
 
 
+def mesh_environ(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
+    """What every process of the mesh finds in its environment: the caller's, our settings, and where our code lies."""
+    code = [str(REPOSITORY), str(REPOSITORY / "protos" / "gen")]
+    path = os.pathsep.join([*code, *filter(None, [environ.get("PYTHONPATH")])])
+    return {**environ, **settings.to_environ(), "PYTHONPATH": path}
+
+
 def _service(name: str, settings: Settings, after: frozenset[str]) -> ChildSpec:
-    module = "services.engine.node" if name == "node" else f"services.{name}"
     listeners = settings.ports.listeners()
     grpc_port, metrics_port = listeners[f"{name}_grpc"], listeners[f"{name}_metrics"]
     return ChildSpec(
         name=name,
-        argv=binaries.python_module(module),
+        argv=binaries.python_module(MODULES[name]),
         probe=grpc_health(grpc_port),
         environ=service_environ(name, settings),
         after=after,
         ports={"grpc": grpc_port, "metrics": metrics_port},
-        grace_s=20.0 if name == "node" else 10.0,
+        grace_s=_NODE_GRACE_S if name == "node" else _SERVICE_GRACE_S,
     )
-
-
-def service_environ(name: str, settings: Settings) -> dict[str, str]:
-    """What one service is told beyond the mesh's common environment."""
-    return {}

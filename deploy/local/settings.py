@@ -53,6 +53,10 @@ class Settings:
         return f"127.0.0.1:{self.ports.etcd_client}"
 
     @property
+    def scheduler_address(self) -> str:
+        return f"127.0.0.1:{self.ports.scheduler_grpc}"
+
+    @property
     def base_url(self) -> str:
         return f"http://127.0.0.1:{self.ports.edge_http}"
 
@@ -65,7 +69,7 @@ class Settings:
         except ValueError as error:
             raise LocalError(f"INFERWAY_PORT_BASE is unusable: {error}.", "Choose a base that leaves room for 200 ports.") from error
         return cls(
-            home=Home(Path(environ.get("INFERWAY_HOME") or ".inferway").absolute()),
+            home=Home(Path(environ.get("INFERWAY_HOME") or _default_home()).absolute()),
             port_base=port_base,
             runner=Runner(_choice(environ, "INFERWAY_ENGINE_RUNNER", Runner.TORCH, tuple(Runner))),
             broker=BrokerChoice(_choice(environ, "INFERWAY_LOCAL_BROKER", BrokerChoice.AUTO, tuple(BrokerChoice))),
@@ -83,6 +87,12 @@ class Settings:
             "INFERWAY_LOCAL_REPLICAS": str(self.num_replicas),
             "INFERWAY_KAFKA_BOOTSTRAP": self.kafka_bootstrap,
         }
+
+
+def _default_home() -> Path:
+    """`.inferway` in the checkout that this code runs from, else in the current directory."""
+    checkout = Path(__file__).resolve().parents[2]
+    return (checkout if (checkout / "pyproject.toml").is_file() else Path()) / ".inferway"
 
 
 def _number(environ: Mapping[str, str], name: str, default: int) -> int:

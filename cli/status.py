@@ -1,0 +1,98 @@
+"""`inferway status`: what runs, where, and whether it is well."""
+
+import asyncio
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from cli.clients import control_plane
+from cli.console import console
+from cli.errors import CommandError
+from cli.mesh_report import ChildReport, MeshReport, ReplicaReport, make
+from cli.settings import current
+from cli.times import span
+from deploy.local import running
+from deploy.local.mesh_status import MeshStatus
+from deploy.local.settings import Settings
+from inferway.common.v1 import registry_pb2
+from services.kit.errors import InferwayError
+
+_STYLES = {"ready": "green", "starting": "yellow", "waiting": "yellow", "draining": "yellow"}
+
+
+def status(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Show the processes of the mesh, the replicas and the broker. Exit status 1 when a part is not ready."""
+    settings = current()
+    found = running.find(settings.home)
+    if found is None:
+        raise CommandError(f"No mesh runs in {settings.home.root}.", "Run `inferway up` to start one.")
+    report = asyncio.run(_report(settings, found))
+    if as_json:
+        console().print(json.dumps(asdict(report)), highlight=False, markup=False, soft_wrap=True)
+    else:
+        _show(report)
+    if not report.ready:
+        raise typer.Exit(1)
+
+
+async def _report(settings: Settings, found: MeshStatus) -> MeshReport:
+    return await make(settings, found, await _replicas(settings))
+
+
+async def _replicas(settings: Settings) -> list[ReplicaReport]:
+    """Replicas as the scheduler sees them; none when it does not answer, which its own row shows."""
+    try:
+        async with control_plane(settings) as plane:
+            assignments = await plane.assignments()
+    except InferwayError:
+        return []
+    return [
+        ReplicaReport(
+            replica=one.assignment.replica_id,
+            model=one.assignment.model,
+            version=one.assignment.model_version,
+            node=one.assignment.node_id,
+            state=registry_pb2.ReplicaState.Name(one.state).removeprefix("REPLICA_STATE_").lower().replace("unspecified", "not registered"),
+            address=one.address,
+            restarts=one.process.num_restarts,
+            last_exit=one.process.last_exit,
+        )
+        for one in assignments
+    ]
+
+
+def _show(report: MeshReport) -> None:
+    out = console()
+    out.print(
+        f"[bold]Inferway {report.versions['inferway']}[/] at {report.base_url}/v1 · home {report.home}", highlight=False, soft_wrap=True
+    )
+    out.print(f"Broker: {report.broker} at {report.kafka_bootstrap} · engine runner: {report.runner}", highlight=False)
+    out.print(_children(report.services))
+    out.print(_replica_table(report.replicas))
+    parts = " · ".join(f"{name} {version}" for name, version in report.versions.items() if name != "inferway")
+    out.print(f"[dim]{parts}[/]", highlight=False)
+
+
+def _children(children: list[ChildReport]) -> Table:
+    table = Table("service", "state", "health", "pid", "ports", "since", "restarts", "last exit", box=None)
+    for one in children:
+        ports = " ".join(f"{name} {port}" for name, port in one.ports.items())
+        health = "[green]ok[/]" if one.healthy else "[red]no answer[/]"
+        row = (one.service, _state(one.state), health, str(one.pid or ""), ports, span(one.since_s), str(one.restarts), one.last_exit)
+        table.add_row(*row)
+    return table
+
+
+def _replica_table(replicas: list[ReplicaReport]) -> Table:
+    table = Table("replica", "state", "model", "version", "node", "address", "restarts", "last exit", box=None)
+    for one in replicas:
+        table.add_row(one.replica, _state(one.state), one.model, one.version, one.node, one.address, str(one.restarts), one.last_exit)
+    return table
+
+
+def _state(state: str) -> str:
+    style = _STYLES.get(state, "red")
+    return f"[{style}]{state}[/]"

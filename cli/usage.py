@@ -1,0 +1,106 @@
+"""`inferway usage`: what the ledger holds, summed or request by request."""
+
+import asyncio
+import json
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from google.protobuf import json_format
+from rich.table import Table
+
+from cli.clients import ledger
+from cli.console import console
+from cli.settings import current
+from cli.times import moment_of
+from inferway.metering.v1 import metering_pb2
+
+
+class Dimension(StrEnum):
+    """What the sums are split by; `request` lists single requests."""
+
+    TENANT = "tenant"
+    MODEL = "model"
+    DAY = "day"
+    REQUEST = "request"
+
+
+_DIMENSIONS = {
+    Dimension.TENANT: metering_pb2.USAGE_DIMENSION_TENANT,
+    Dimension.MODEL: metering_pb2.USAGE_DIMENSION_MODEL,
+    Dimension.DAY: metering_pb2.USAGE_DIMENSION_DAY,
+}
+_DEFAULT = [Dimension.TENANT, Dimension.MODEL, Dimension.DAY]
+
+
+def usage(
+    by: Annotated[list[Dimension] | None, typer.Option(help="May be repeated; `request` lists single requests.")] = None,
+    tenant: Annotated[str, typer.Option(help="Only this tenant.")] = "",
+    model: Annotated[str, typer.Option(help="Only this model; not with --by request.")] = "",
+    from_day: Annotated[str, typer.Option("--from", help="First day, YYYY-MM-DD in UTC; not with --by request.")] = "",
+    to_day: Annotated[str, typer.Option("--to", help="Last day, included; not with --by request.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Most requests to list, newest first.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show requests and tokens from the ledger, the same figures that are billed."""
+    dimensions = by or _DEFAULT
+    if Dimension.REQUEST in dimensions:
+        if model or from_day or to_day or len(dimensions) > 1:
+            raise typer.BadParameter("--by request goes with --tenant and --limit only")
+        _show_requests(asyncio.run(_requests(tenant, limit)), as_json=as_json)
+        return
+    request = metering_pb2.QueryUsageRequest(
+        group_by=[_DIMENSIONS[one] for one in dimensions], tenant_id=tenant, model=model, from_day=from_day, to_day=to_day
+    )
+    _show_rows(asyncio.run(_rows(request)), dimensions, as_json=as_json)
+
+
+async def _rows(request: metering_pb2.QueryUsageRequest) -> list[metering_pb2.UsageRow]:
+    async with ledger(current()) as client:
+        return await client.usage(request)
+
+
+async def _requests(tenant: str, limit: int) -> list[metering_pb2.LedgerRequest]:
+    async with ledger(current()) as client:
+        return await client.requests(metering_pb2.ListRequestsRequest(tenant_id=tenant, page_size=limit))
+
+
+def _show_rows(rows: list[metering_pb2.UsageRow], dimensions: list[Dimension], *, as_json: bool) -> None:
+    if as_json:
+        _print_json(rows)
+        return
+    fields = {Dimension.TENANT: "tenant_id", Dimension.MODEL: "model", Dimension.DAY: "day"}
+    table = Table(*(one.value for one in dimensions), box=None)
+    for title in ("requests", "prompt tokens", "of them cached", "output tokens"):
+        table.add_column(title, justify="right")
+    for row in rows:
+        labels = [str(getattr(row, fields[one])) for one in dimensions]
+        figures = (row.num_requests, row.prompt_tokens, row.cached_prompt_tokens, row.completion_tokens)
+        table.add_row(*labels, *(f"{figure:,}" for figure in figures))
+    _show(table)
+
+
+def _show_requests(requests: list[metering_pb2.LedgerRequest], *, as_json: bool) -> None:
+    if as_json:
+        _print_json(requests)
+        return
+    table = Table("sealed (UTC)", "completion", "tenant", "model", "surface", "outcome", box=None)
+    for title in ("prompt", "cached", "output", "attempts"):
+        table.add_column(title, justify="right")
+    for one in requests:
+        figures = (one.prompt_tokens, one.cached_prompt_tokens, one.completion_tokens, len(one.attempts))
+        labels = (moment_of(one.sealed_unix_ms), one.completion_id, one.tenant_id, one.model, one.surface, one.outcome)
+        table.add_row(*labels, *(f"{figure:,}" for figure in figures))
+    _show(table)
+
+
+def _show(table: Table) -> None:
+    if table.row_count:
+        console().print(table)
+    else:
+        console().print("The ledger holds nothing that matches.")
+
+
+def _print_json(messages: list[Any]) -> None:
+    rows = [json_format.MessageToDict(one, preserving_proto_field_name=True, always_print_fields_with_no_presence=True) for one in messages]
+    console().print(json.dumps(rows), highlight=False, markup=False, soft_wrap=True)
