@@ -9,14 +9,9 @@ from services.kit.config import require
 class MeteringConfig:
     """See the comments; times in seconds, sizes in bytes."""
 
-    database_path: str  # file of the SQLite ledger
+    home: str = ".inferway"  # the ledger is <home>/state/ledger.sqlite
     etcd_endpoints: tuple[str, ...] = ("127.0.0.1:2379",)
-    kafka_bootstrap: str = "127.0.0.1:9092"
-    kafka_security_protocol: str = "PLAINTEXT"
-    kafka_tls_ca_file: str | None = None
-    kafka_sasl_mechanism: str | None = None
-    kafka_sasl_username: str | None = None
-    kafka_sasl_password_file: str | None = None
+    kafka_bootstrap: tuple[str, ...] = ("127.0.0.1:9092",)
     requests_topic: str = "usage.requests.v1"
     attempts_topic: str = "usage.attempts.v1"
     topic_partitions: int = 4  # of topics that metering creates

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from services.kit.clock import Clock
-from services.kit.events import EventConsumer, EventsUnavailable, ReceivedRecord, TopicPartition
-from services.metering.ledger.interface import Applied, Ledger, StaleBatch
+from services.kit.events import EventConsumer, EventsUnavailable, OffsetOutOfRange, ReceivedRecord, TopicPartition
+from services.metering.ledger.interface import Applied, StaleBatch
 from services.metering.ledger.thread import LedgerThread
 from services.metering.log_ends import LogEnds
 from services.metering.metrics import MeteringMetrics
@@ -61,6 +61,8 @@ class Ingest:
                 await self._consume()
             except StaleBatch as stale:
                 log.warning("reading starts anew from the ledger's offsets: %s", stale.message)
+            except OffsetOutOfRange as error:
+                log.error("the log does not hold the next offset, reading starts anew: %s", error.message)
             except EventsUnavailable as error:
                 self.connected.clear()
                 log.warning("the broker is away: %s", error.message)
@@ -114,7 +116,8 @@ class Ingest:
         for topic in self._settings.topics:
             if (await self._consumer.topic_id(topic) or "") != self._topic_ids[topic]:
                 return True
-        positions = [position for position in await self._ledger.call(Ledger.positions) if position.topic in self._topic_ids]
+        stored = await self._ledger.call(lambda ledger: ledger.positions())
+        positions = [position for position in stored if position.topic in self._topic_ids]
         found = await self._consumer.end_offsets([TopicPartition(position.topic, position.partition) for position in positions])
         ends = {(partition.topic, partition.partition): end for partition, end in found.items()}
         self._log_ends.update(ends)

@@ -17,7 +17,7 @@ from services.kit.server import ServerSettings, ServiceState, serve
 from services.metering.clients import usage_records
 from services.metering.config import MeteringConfig
 from services.metering.ingest import Ingest, IngestSettings
-from services.metering.ledger.interface import Applied, Ledger
+from services.metering.ledger.interface import Applied
 from services.metering.ledger.sqlite import SqliteLedger
 from services.metering.ledger.thread import LedgerThread
 from services.metering.log_ends import LogEnds
@@ -34,14 +34,15 @@ class Metering:
     """The running service; its parts live from `open` to `close`."""
 
     def __init__(self, config: MeteringConfig) -> None:
-        pathlib.Path(config.database_path).parent.mkdir(parents=True, exist_ok=True)
+        database = pathlib.Path(config.home) / "state" / "ledger.sqlite"
+        database.parent.mkdir(parents=True, exist_ok=True)
         self._config = config
         self.registry = new_registry()
         self._metrics = MeteringMetrics(self.registry)
-        self._kafka = kafka_settings(config)
+        self._kafka = KafkaSettings(bootstrap=config.kafka_bootstrap)
         self._etcd = EtcdClient(list(config.etcd_endpoints))
-        self._writer = LedgerThread(lambda: SqliteLedger(config.database_path), "writer")
-        self._reader = LedgerThread(lambda: SqliteLedger(config.database_path), "reader")
+        self._writer = LedgerThread(lambda: SqliteLedger(str(database)), "writer")
+        self._reader = LedgerThread(lambda: SqliteLedger(str(database)), "reader")
         self._consumer = KafkaConsumer(self._kafka)
         self._watermarks = WatermarkPublisher(self._etcd)
         self._log_ends = LogEnds()
@@ -67,7 +68,7 @@ class Metering:
 
     async def run(self, state: ServiceState) -> None:
         """Ready once the ledger answers: a broker that is away holds up the bill, not the questions."""
-        producers = await self._reader.call(Ledger.producers)
+        producers = await self._reader.call(lambda ledger: ledger.producers())
         self._watermarks.note({producer.producer_id: producer.watermark for producer in producers})
         await state.set_ready(True)
         async with asyncio.TaskGroup() as tasks:
@@ -97,21 +98,8 @@ class Metering:
 
     async def _count_missing(self) -> None:
         while True:
-            self._metrics.set_missing(await self._reader.call(Ledger.producers))
+            self._metrics.set_missing(await self._reader.call(lambda ledger: ledger.producers()))
             await asyncio.sleep(COUNT_MISSING_S)
-
-
-def kafka_settings(config: MeteringConfig) -> KafkaSettings:
-    """How to reach the broker."""
-    password = pathlib.Path(config.kafka_sasl_password_file).read_text().strip() if config.kafka_sasl_password_file else None
-    return KafkaSettings(
-        bootstrap=config.kafka_bootstrap,
-        security_protocol=config.kafka_security_protocol,
-        tls_ca_file=config.kafka_tls_ca_file,
-        sasl_mechanism=config.kafka_sasl_mechanism,
-        sasl_username=config.kafka_sasl_username,
-        sasl_password=password,
-    )
 
 
 async def main() -> None:

@@ -9,7 +9,7 @@ from inferway.metering.v1 import metering_pb2 as pb
 from inferway.metering.v1 import metering_pb2_grpc
 from services.kit.errors import FieldError
 from services.metering import questions
-from services.metering.ledger.interface import Dimension, Ledger, RequestFilter, UsageFilter
+from services.metering.ledger.interface import Dimension, RequestFilter, UsageFilter
 from services.metering.ledger.thread import LedgerThread
 from services.metering.log_ends import LogEnds
 from services.metering.records import AttemptEntry, RequestEntry
@@ -59,9 +59,9 @@ class UsageServicer(metering_pb2_grpc.UsageServicer):
 
     async def GetLedgerStatus(self, request: pb.GetLedgerStatusRequest, context: Context) -> pb.GetLedgerStatusResponse:
         """See the contract."""
-        producers = await self._ledger.call(Ledger.producers)
-        positions = await self._ledger.call(Ledger.positions)
-        totals = await self._ledger.call(Ledger.totals)
+        producers = await self._ledger.call(lambda ledger: ledger.producers())
+        positions = await self._ledger.call(lambda ledger: ledger.positions())
+        totals = await self._ledger.call(lambda ledger: ledger.totals())
         ends = self._log_ends.snapshot()
         return pb.GetLedgerStatusResponse(
             producers=[
