@@ -46,7 +46,7 @@ async def _serve(settings: SchedulerConfig, client: EtcdClient, stop: asyncio.Ev
     servicer = ControlPlaneServicer(store, desired, clock)
 
     def register(server: grpc.aio.Server) -> Sequence[str]:
-        scheduler_pb2_grpc.add_ControlPlaneServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+        scheduler_pb2_grpc.add_ControlPlaneServicer_to_server(servicer, server)
         return [SERVICE]
 
     async def background(state: ServiceState) -> None:

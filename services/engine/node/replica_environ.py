@@ -1,0 +1,32 @@
+"""What a replica process is told: its slot, its addresses, the settings of its deployment, and nothing of the node agent's own."""
+
+from collections.abc import Mapping
+
+from services.engine.node.config import PREFIX as NODE_PREFIX
+from services.engine.node.config import NodeConfig
+from services.engine.node.order import Order
+
+ENGINE_PREFIX = "INFERWAY_ENGINE_"
+
+
+def replica_environ(inherited: Mapping[str, str], config: NodeConfig, order: Order, port: int, metrics_port: int) -> dict[str, str]:
+    """The environment of one replica. Deployment settings win over inherited ones; what identifies the replica wins over both."""
+    environ = {name: value for name, value in inherited.items() if not name.startswith(NODE_PREFIX)}
+    environ.update({ENGINE_PREFIX + name.upper(): value for name, value in order.engine_settings.items()})
+    identity = {
+        "REPLICA_ID": order.replica_id,
+        "MODEL": order.model,
+        "MODEL_VERSION": order.model_version,
+        "NODE_ID": config.node_id,
+        "HOME": config.home,
+        "HOST": config.host,
+        "PORT": str(port),
+        "METRICS_PORT": str(metrics_port),
+        "ETCD_ENDPOINTS": ",".join(config.etcd_endpoints),
+        "KAFKA_BOOTSTRAP": config.kafka_bootstrap,
+    }
+    environ.update({ENGINE_PREFIX + name: value for name, value in identity.items()})
+    environ.setdefault(ENGINE_PREFIX + "DRAIN_TIMEOUT_S", str(order.drain_timeout_s))
+    if order.device_indexes:
+        environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(index) for index in order.device_indexes)
+    return environ
