@@ -1,0 +1,1 @@
+"""The router decides where and when a request runs; it never touches a token stream."""

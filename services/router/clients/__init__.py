@@ -1,0 +1,1 @@
+"""Typed clients of what the router talks to: the registry and the engines."""
