@@ -114,3 +114,7 @@ class RunnerSettings:
     """Tokens per KV block."""
     num_blocks: int = 1024
     """KV blocks in the pool."""
+    sim_step_ms: float = 2.0
+    """Length of a step of the sim runner."""
+    sim_eos_every: int = 0
+    """The sim runner ends a sequence at about every n-th token; 0 never does."""

@@ -1,0 +1,104 @@
+"""One attempt while it runs, as the event loop sees it: its text, its counts, its times."""
+
+from services.engine.attempts import AttemptRequest
+from services.engine.outcome import AttemptEnd, Counts, Failed, Finished, outcome_of
+from services.engine.sequence import EndReason, Sequence
+from services.engine.session import Session
+from services.engine.text import TextStream
+from services.engine.token_bytes import TokenBytes
+from services.kit.clock import Clock
+
+
+class Attempt:
+    """Made when a request was accepted; `text_of` takes each sampled token once, in order."""
+
+    def __init__(
+        self,
+        sequence_id: int,
+        request: AttemptRequest,
+        session: Session,
+        vocabulary: TokenBytes,
+        clock: Clock,
+        is_probe: bool = False,
+    ) -> None:
+        self.sequence_id = sequence_id
+        self.is_probe = is_probe
+        """Made by the replica itself: neither counted nor recorded."""
+        self.is_counted = False
+        """Whether its prompt is in the counters."""
+        self.request = request
+        self.session = session
+        self.num_output = 0
+        """Tokens of this attempt that count: none past a complete stop string, never an end-of-sequence token."""
+        self.started_s = clock.monotonic()
+        self.last_token_s: float | None = None
+        self._clock = clock
+        self._started_unix_ms = clock.unix_ms()
+        self._num_past_stop = 0
+        self._text = TextStream(vocabulary, request.stop, request.delivered_text_bytes)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a stop string is complete."""
+        return self._text.matched_stop is not None
+
+    def replay(self) -> tuple[str, EndReason | None]:
+        """Run the delivered tokens through the text. Returns text that is still owed, and why the answer is complete already, if it is."""
+        delivered = self.request.delivered_token_ids
+        text = "".join(self._text.push(token_id) for token_id in delivered)
+        if self.is_stopped:
+            return text, EndReason.STOP
+        return text, EndReason.LENGTH if len(delivered) >= self.request.max_output_tokens else None
+
+    def sequence(self) -> Sequence:
+        """What the batcher has to do."""
+        request = self.request
+        deadline_s = None
+        if request.deadline_unix_ms:
+            deadline_s = self.started_s + (request.deadline_unix_ms - self._started_unix_ms) / 1000
+        return Sequence(
+            sequence_id=self.sequence_id,
+            token_ids=[*request.prompt_token_ids, *request.delivered_token_ids],
+            num_prompt=len(request.prompt_token_ids),
+            max_output_tokens=request.max_output_tokens,
+            sampling=request.sampling,
+            num_delivered=len(request.delivered_token_ids),
+            choice=request.choice,
+            priority=request.priority,
+            deadline_s=deadline_s,
+            ignore_eos=request.ignore_eos,
+        )
+
+    def text_of(self, token_id: int) -> str | None:
+        """Take a token in: the text that became certain, or None when the token lies past a stop string and does not count."""
+        if self.is_stopped:
+            self._num_past_stop += 1
+            return None
+        self.num_output += 1
+        return self._text.push(token_id)
+
+    def rest_of_text(self, reason: EndReason) -> str:
+        """Text held back that is now certain; none when another attempt may go on."""
+        return "" if isinstance(self.outcome(reason, 0), Failed) else self._text.finish()
+
+    def outcome(self, reason: EndReason, num_recomputed: int) -> Finished | Failed:
+        """How the attempt ended, with its final counts."""
+        counts = Counts(
+            prompt_tokens=len(self.request.prompt_token_ids),
+            output_tokens=self.num_output,
+            discarded_tokens=self._num_past_stop + num_recomputed,
+            resumed_tokens=len(self.request.delivered_token_ids),
+        )
+        return outcome_of(reason, counts, self._text.matched_stop)
+
+    def end(self, outcome: Finished | Failed) -> AttemptEnd:
+        """What is to be recorded."""
+        return AttemptEnd(
+            attempt_id=self.request.attempt_id,
+            charge_id=self.request.charge_id,
+            request_id=self.request.request_id,
+            tenant_id=self.request.tenant_id,
+            outcome=outcome,
+            started_unix_ms=self._started_unix_ms,
+            ended_unix_ms=self._clock.unix_ms(),
+        )

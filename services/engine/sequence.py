@@ -1,0 +1,81 @@
+"""One sequence of tokens as the batcher sees it: what it needs, how far it is computed, and why it ended."""
+
+import enum
+from dataclasses import dataclass, field
+
+from services.engine.runner import SamplingParams
+
+
+class EndReason(enum.Enum):
+    """Why a sequence left the engine."""
+
+    STOP = "stop"
+    """The end-of-sequence token, or a stop string found by the reader of the text."""
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    DEADLINE = "deadline"
+    QUEUE_FULL = "queue_full"
+    """Never taken: the waiting room is full."""
+    NON_FINITE_LOGITS = "non_finite_logits"
+    STEP_FAILED = "step_failed"
+    DRAINED = "drained"
+    """Still running when the time of a drain was up."""
+
+
+@dataclass(slots=True)
+class Sequence:
+    """Owned by the batcher from `Batcher.add` until its `Ended`. Deadlines are seconds of the monotonic clock."""
+
+    sequence_id: int
+    token_ids: list[int]
+    """Prompt, then tokens that an earlier attempt delivered, then tokens sampled here."""
+    num_prompt: int
+    max_output_tokens: int
+    """Delivered tokens included."""
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    num_delivered: int = 0
+    choice: int = 0
+    priority: int = 0
+    deadline_s: float | None = None
+    ignore_eos: bool = False
+    num_computed: int = 0
+    """Positions in the KV cache."""
+    num_discarded: int = 0
+    """Positions whose computation was thrown away by preemption."""
+    arrival: int = 0
+    """Set by the batcher; kept through preemption."""
+
+    @property
+    def num_uncomputed(self) -> int:
+        """Tokens whose KV entries do not exist yet; 1 while decoding."""
+        return len(self.token_ids) - self.num_computed
+
+    @property
+    def num_output(self) -> int:
+        """Output tokens so far, delivered ones included; the position of the next one."""
+        return len(self.token_ids) - self.num_prompt
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Who goes first: higher priority, then earlier arrival. The greatest is preempted first."""
+        return (-self.priority, self.arrival)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A token that a step gave to a sequence."""
+
+    sequence_id: int
+    token_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A sequence has left the batcher and owns no blocks any more."""
+
+    sequence_id: int
+    reason: EndReason
+    num_discarded: int = 0
+    """Positions recomputed after preemption."""
+    detail: str = ""
+    """A sentence for people, without prompt or answer text."""

@@ -1,0 +1,119 @@
+"""What one gateway has yet to hear: everything that happened to its attempts since its last message, merged per attempt."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from services.engine.outcome import Failed, Finished
+
+
+@dataclass(slots=True)
+class AttemptUpdate:
+    """What happened to one attempt since the last message; the delta comes before the end."""
+
+    attempt_id: str
+    token_ids: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    end: Finished | Failed | None = None
+
+    @property
+    def has_delta(self) -> bool:
+        """Whether there are tokens or text to tell."""
+        return bool(self.token_ids or self.texts)
+
+
+@dataclass(slots=True)
+class SessionMessage:
+    """All updates of one gateway up to one step."""
+
+    step: int
+    updates: list[AttemptUpdate]
+
+
+class Session:
+    """The outgoing side of one gateway's stream. Lives in the event loop; writers never wait.
+
+    Whoever sends takes messages at its own pace: a gateway that reads slowly gets fewer and larger ones. What waits is bounded by the
+    output of the attempts that live, and by `max_ended`: `wait_room` keeps the reader of requests from starting more while so many wait.
+    """
+
+    def __init__(self, gateway_id: str, max_ended: int) -> None:
+        self.gateway_id = gateway_id
+        self.sequence_ids: dict[str, int] = {}
+        """Sequences of running attempts by attempt id."""
+        self._max_ended = max_ended
+        self._updates: dict[int, AttemptUpdate] = {}
+        self._num_ended = 0
+        self._step = 0
+        self._refusals = 0
+        self._input_open = True
+        self._open = True
+        self._error: Exception | None = None
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    @property
+    def is_open(self) -> bool:
+        """False once the stream has ended; what is added then is dropped."""
+        return self._open
+
+    def add_delta(self, sequence_id: int, attempt_id: str, step: int, token_id: int | None, text: str) -> None:
+        """One more token, one more text, or both."""
+        if not self._open:
+            return
+        update = self._updates.get(sequence_id) or self._updates.setdefault(sequence_id, AttemptUpdate(attempt_id))
+        if token_id is not None:
+            update.token_ids.append(token_id)
+        if text:
+            update.texts.append(text)
+        self._step = step
+        self._changed.set()
+
+    def add_end(self, sequence_id: int, attempt_id: str, end: Finished | Failed) -> None:
+        """The attempt has ended; its id may be used again."""
+        self.sequence_ids.pop(attempt_id, None)
+        if self._open:
+            self._updates.setdefault(sequence_id, AttemptUpdate(attempt_id)).end = end
+            self._count_end()
+
+    def refuse(self, attempt_id: str, failed: Failed) -> None:
+        """An attempt was not accepted; a running one of the same id is not touched."""
+        if self._open:
+            self._refusals += 1
+            self._updates[-self._refusals] = AttemptUpdate(attempt_id, end=failed)
+            self._count_end()
+
+    def end_input(self) -> None:
+        """The gateway starts nothing more: the session ends when its running attempts have."""
+        self._input_open = False
+        self._changed.set()
+
+    def close(self, error: Exception | None = None) -> None:
+        """The stream is over. What waits is still sent unless the stream is broken; `error` is raised after it."""
+        self._open, self._error = False, self._error or error
+        self._changed.set()
+        self._room.set()
+
+    async def wait_room(self) -> None:
+        """Wait until fewer than `max_ended` ends wait to be sent."""
+        await self._room.wait()
+
+    async def next_message(self) -> SessionMessage | None:
+        """What happened since the last message, as soon as there is anything; None at the end of the session."""
+        while not self._updates:
+            if self._error is not None:
+                raise self._error
+            if not self._open or (not self._input_open and not self.sequence_ids):
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        message = SessionMessage(self._step, list(self._updates.values()))
+        self._updates, self._num_ended = {}, 0
+        self._room.set()
+        return message
+
+    def _count_end(self) -> None:
+        self._num_ended += 1
+        if self._num_ended >= self._max_ended:
+            self._room.clear()
+        self._changed.set()
