@@ -19,7 +19,7 @@ class PagedKv:
     ) -> None:
         self.block_size = block_size
         self.num_blocks = num_blocks
-        self._kv = torch.zeros(num_layers, 2, num_blocks, block_size, num_kv_heads, head_dim, dtype=dtype, device=device)
+        self._kv = torch.empty(num_layers, 2, num_blocks, block_size, num_kv_heads, head_dim, dtype=dtype, device=device)
         self._slots = self._kv.view(num_layers, 2, num_blocks * block_size, num_kv_heads, head_dim)
 
     def clear(self, blocks: Tensor) -> None:
