@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -25,15 +26,18 @@ class OutboxDirectory:
             return Outbox(file)
         return Outbox(OutboxFile(self._path / f"{uuid.uuid4()}.sqlite", self._max_bytes))
 
-    def adopt(self) -> list[Outbox]:
+    async def adopt(self) -> list[Outbox]:
         """The outboxes of dead processes that still hold records; the caller ships and closes them."""
-        adopted = []
+        return [Outbox(file) for file in await asyncio.to_thread(self._claim_orphans)]
+
+    def _claim_orphans(self) -> list[OutboxFile]:
+        claimed = []
         for file in self._unowned():
             if file.num_rows:
-                adopted.append(Outbox(file))
+                claimed.append(file)
             else:
                 file.close()
-        return adopted
+        return claimed
 
     def _unowned(self) -> Iterator[OutboxFile]:
         for path in sorted(self._path.glob("*.sqlite")):

@@ -12,9 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.kit.errors import ResourceExhausted, Unavailable
+from services.kit.errors import InvalidArgument, ResourceExhausted, Unavailable
 
 MakeValue = Callable[[str, int], bytes]
+
+MAX_VALUE_BYTES = 900_000  # A broker takes 1 MiB by default; a record that no broker takes would block all records behind it.
 
 _ROW_OVERHEAD_BYTES = 64
 _SCHEMA = """
@@ -90,6 +92,9 @@ class OutboxFile:
             except Exception as error:  # Whatever it is, it is the caller's: it must neither use up a number nor end the writer.
                 outcomes.append(error)
                 continue
+            if len(value) > MAX_VALUE_BYTES:
+                outcomes.append(InvalidArgument(f"a record of {len(value)} bytes is larger than {MAX_VALUE_BYTES}"))
+                continue
             size = _ROW_OVERHEAD_BYTES + len(draft.key) + len(value)
             if num_bytes + size > self.max_bytes:
                 outcomes.append(OutboxFull("the outbox of usage records is full", retry_after_s=5.0))
@@ -110,7 +115,10 @@ class OutboxFile:
             return [OutboxRow(*row) for row in found]
 
     def trim(self, through: int) -> int:
-        """Deletes the rows up to and including number ``through`` for good; returns how many there were. Raises OutboxUnavailable."""
+        """Deletes the rows up to and including number ``through`` for good; returns how many there were. Raises OutboxUnavailable.
+
+        None of these numbers is given out from now on, even if the file is an old copy that never got that far.
+        """
         with _translated("trimmed"):
             num_rows, num_bytes = self._measure(through)
             if num_rows:
@@ -118,6 +126,9 @@ class OutboxFile:
                 self.num_rows -= num_rows
                 self.num_bytes -= num_bytes
                 self.oldest_unix_ms = self._read_oldest()
+            if through > self.last_sequence:
+                self._db.execute("UPDATE identity SET last_sequence = ?", (through,))
+                self.last_sequence = through
             return num_rows
 
     def close(self) -> None:

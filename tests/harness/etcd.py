@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from services.kit.etcd import EtcdClient, EtcdError
+from tests.harness.eventually import eventually
 
 _START_TIMEOUT_S = 20.0
 
@@ -51,19 +52,20 @@ class EtcdServer:
             *self._extra_args,
         ]
         self._directory.mkdir(parents=True, exist_ok=True)
-        with (self._directory / "etcd.log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        self._process = self._spawn(command)
         await self.wait_ready()
 
     async def wait_ready(self) -> None:
         """Waits until the server answers."""
         client = EtcdClient([self.endpoint], timeout_s=1.0)
         try:
-            async with asyncio.timeout(_START_TIMEOUT_S):
-                while not await _answers(client):
-                    await asyncio.sleep(0.05)
+            await eventually(lambda: _answers(client), _START_TIMEOUT_S)
         finally:
             await client.close()
+
+    def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
+        with (self._directory / "etcd.log").open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log)
 
     def kill(self) -> None:
         """kill -9, and waits for the end of the process."""

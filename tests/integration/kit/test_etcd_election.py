@@ -39,9 +39,7 @@ async def test_election_second_candidate_leads_only_after_the_first_resigned(can
     assert second.token > first.token
 
 
-async def test_election_paused_leader_is_fenced_off(
-    etcd: EtcdServer, client: EtcdClient, candidate: Callable[[str], Election]
-) -> None:
+async def test_election_paused_leader_is_fenced_off(etcd: EtcdServer, client: EtcdClient, candidate: Callable[[str], Election]) -> None:
     """Rule 9: the old leader's write carries its own token and is refused, whatever it believes about its lease."""
     async with asyncio.timeout(20):
         old = await candidate("one").campaign()

@@ -9,6 +9,7 @@ import pytest
 
 from services.kit.etcd import Compacted, EtcdClient, EtcdUnavailable, Event, txn
 from tests.harness.etcd import EtcdServer
+from tests.harness.eventually import eventually
 
 
 async def _collect(client: EtcdClient, start_revision: int, last_value: bytes, seen: list[Event]) -> None:
@@ -62,9 +63,7 @@ async def test_watch_with_writer_through_kill_delivers_every_acknowledged_write_
                 await asyncio.sleep(0.05)
 
     async def restart() -> None:
-        await asyncio.sleep(0)
-        while len(acknowledged) < 50:
-            await asyncio.sleep(0.005)
+        await eventually(lambda: len(acknowledged) >= 50)
         etcd.kill()
         await etcd.start()
 
@@ -134,8 +133,6 @@ async def test_watch_cancelled_leaves_no_pending_task_behind(etcd: EtcdServer, c
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
-    async with asyncio.timeout(5):
-        while len(asyncio.all_tasks()) > before:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: len(asyncio.all_tasks()) <= before)
 
     assert reported == []

@@ -12,6 +12,7 @@ from inferway.common.v1 import registry_pb2
 from services.kit.etcd import EtcdClient, KeyValue, LeaseKeeper
 from services.kit.registration import Registration
 from tests.harness.etcd import EtcdServer
+from tests.harness.eventually import eventually
 
 Tenant = registry_pb2.Tenant
 KEY = "/inferway/v1/replicas/m/r1"
@@ -41,9 +42,11 @@ def _name(kv: KeyValue | None) -> str:
 
 
 async def _wait_for(client: EtcdClient, condition: Callable[[KeyValue | None], bool]) -> KeyValue | None:
-    while not condition(found := await client.get(KEY)):
-        await asyncio.sleep(0.02)
-    return found
+    async def holds() -> bool:
+        return condition(await client.get(KEY))
+
+    await eventually(holds)
+    return await client.get(KEY)
 
 
 async def test_registration_writes_updates_and_removes_its_key(client: EtcdClient, register: StartRegistration) -> None:
@@ -95,8 +98,7 @@ async def test_registration_survives_an_outage_longer_than_its_ttl(
     async with asyncio.timeout(40):
         await registration.wait_registered()
         etcd.kill()
-        while registration.registered:  # Until the own deadline of the lease has passed.
-            await asyncio.sleep(0.05)
+        await eventually(lambda: not registration.registered)  # The own deadline of the lease has passed.
         registration.update(Tenant(display_name="two"))
         await etcd.start()
         await registration.wait_registered()

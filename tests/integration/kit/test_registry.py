@@ -13,6 +13,7 @@ from inferway.common.v1 import registry_pb2
 from services.kit.etcd import EtcdClient
 from services.kit.registry import Change, PrefixView, RegistryMetrics
 from tests.harness.etcd import EtcdServer
+from tests.harness.eventually import eventually
 from tests.harness.tcp_proxy import TcpProxy
 
 Tenant = registry_pb2.Tenant
@@ -81,8 +82,7 @@ async def test_view_serves_the_last_good_view_while_etcd_is_away(
     async with asyncio.timeout(30):
         await view.wait_ready()
         etcd.kill()
-        while view.healthy:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: not view.healthy)
         assert view.stale_since is not None and list(view.snapshot()) == [PREFIX + "a"]
         await etcd.start()
         await client.put(PREFIX + "b", _json("B"))
@@ -136,6 +136,5 @@ async def test_view_full_read_corrects_what_a_watch_missed(client: EtcdClient, s
         await view.wait_ready()
         await client.put(PREFIX + "a", _json("A"))
         await view.wait_until(lambda tenants: PREFIX + "a" in tenants)
-        while (registry.get_sample_value("inferway_registry_full_reads_total", {"prefix": PREFIX}) or 0) < 3:
-            await asyncio.sleep(0.05)
+        await eventually(lambda: (registry.get_sample_value("inferway_registry_full_reads_total", {"prefix": PREFIX}) or 0) >= 3)
     assert list(view.snapshot()) == [PREFIX + "a"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from services.kit.errors import InvalidArgument
 from services.kit.outbox import Outbox, OutboxFull, OutboxLocked, OutboxUnavailable
 
 
@@ -142,3 +143,20 @@ async def test_wait_beyond_returns_when_a_newer_record_is_durable(outbox: Outbox
     await outbox.append("t", b"k", _numbered)
     async with asyncio.timeout(5):
         await waiting
+
+
+async def test_trim_beyond_the_last_number_never_gives_those_numbers_out_again(outbox: Outbox) -> None:
+    """An old copy of the file: the ledger knows numbers that the file does not, and they must not be used for other records."""
+    await outbox.append("t", b"k", _numbered)
+    assert await outbox.trim(10) == 1
+    assert await outbox.append("t", b"k", _numbered) == 11
+
+
+async def test_append_of_a_record_no_broker_would_take_is_refused(tmp_path: Path) -> None:
+    outbox = Outbox.open(tmp_path / "big.sqlite", max_bytes=10_000_000)
+    try:
+        with pytest.raises(InvalidArgument):
+            await outbox.append("t", b"k", _sized(1_000_000))
+        assert await outbox.append("t", b"k", _sized(1)) == 1
+    finally:
+        await outbox.close()
