@@ -14,7 +14,10 @@ MAX_DRAIN_TIMEOUT_S = 24 * 3600
 MAX_SETTINGS = 64
 # What identifies a replica is decided by its assignment and its node, not by a deployment.
 RESERVED_SETTINGS = frozenset(
-    {"replica_id", "model", "model_version", "node_id", "host", "port", "metrics_port", "home", "etcd_endpoints", "kafka_bootstrap"}
+    {
+        *("replica_id", "model", "model_version", "node_id", "home"),
+        *("host", "port", "advertised_host", "metrics_port", "etcd_endpoints", "kafka_bootstrap"),
+    }
 )
 
 _MODEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")

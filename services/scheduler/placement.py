@@ -79,7 +79,9 @@ class _Planner:
             self._make_room(deployment, current, outdated)
         self._settle_lost(deployment, num_after + placed)
         if placed < wanted:
-            self.plan.problems[deployment.model] = f"{wanted - placed} replicas have no place: {self._capacity.refusal(deployment)}"
+            left = wanted - placed
+            have = "1 replica has" if left == 1 else f"{left} replicas have"
+            self.plan.problems[deployment.model] = f"{have} no place: {self._capacity.refusal(deployment)}"
 
     def _drain_surplus(self, deployment: Deployment, current: list[Assignment]) -> None:
         staying = list(current)

@@ -25,6 +25,7 @@ def _replica_problem(fleet: Fleet, assignment: Assignment) -> str:
     if assignment.draining:
         return ""
     process = fleet.process_of(assignment)
-    if process.phase is Phase.BACKING_OFF or (process.num_restarts and not fleet.is_ready(assignment)):
-        return f"{where} was restarted {process.num_restarts} times: {process.last_exit}"
+    num_ends = process.num_restarts + (process.phase is Phase.BACKING_OFF)
+    if num_ends and not fleet.is_ready(assignment):
+        return f"{where} ended {num_ends} time{'s' if num_ends > 1 else ''}, the last time it {process.last_exit}"
     return ""

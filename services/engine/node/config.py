@@ -24,7 +24,9 @@ class NodeConfig:
 
     home: str = ".inferway"
     host: str = "127.0.0.1"
-    """Where the agent and its replicas listen, and how others reach them."""
+    """Where the agent and its replicas listen."""
+    advertised_host: str = ""
+    """Host under which others reach them; empty means `host`."""
     port: int = 0
     metrics_port: int | None = None
     log_level: str = "INFO"
@@ -49,7 +51,7 @@ class NodeConfig:
     """A replica that was SERVING and is not for so long is killed and started again."""
     health_interval_s: float = 1.0
     health_timeout_s: float = 1.0
-    replica_kill_grace_s: float = 3.0
+    replica_kill_grace_s: float = 6.0
     """Time between the end of a drain and SIGKILL."""
     log_max_bytes: int = 16 * 1024 * 1024
     drain_timeout_s: float = 15.0
@@ -74,3 +76,8 @@ class NodeConfig:
         require(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", self.node_id) is not None, "node_id must be 1-100 of [A-Za-z0-9._-]")
         require(bool(self.replica_command), "replica_command must name a program")
         require(bool(self.etcd_endpoints), "etcd_endpoints must name at least one address")
+
+    @property
+    def reachable_host(self) -> str:
+        """Host under which others reach this node."""
+        return self.advertised_host or self.host

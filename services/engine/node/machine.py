@@ -40,7 +40,7 @@ def inspect(config: NodeConfig, dev: Path = Path("/dev")) -> Machine:
     cuda = _cuda_devices(dev)
     return Machine(
         node_id=config.node_id,
-        host=config.host,
+        host=config.reachable_host,
         devices=(*cuda, Device("cpu", 0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         failure_domain=config.failure_domain,

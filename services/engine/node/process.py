@@ -84,7 +84,7 @@ class ProcessLauncher:
             for port in ports:
                 self._pool.give_back(port)
             raise LaunchError(f"could not be started: {error.strerror}") from error
-        return OsProcess(process, self._config.host, ports, self._pool, log)
+        return OsProcess(process, self._config.reachable_host, ports, self._pool, log)
 
     async def _spawn(self, order: Order, ports: tuple[int, int], log: ReplicaLog) -> asyncio.subprocess.Process:
         log.path.parent.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,7 @@ def replica_environ(inherited: Mapping[str, str], config: NodeConfig, order: Ord
         "NODE_ID": config.node_id,
         "HOME": config.home,
         "HOST": config.host,
+        "ADVERTISED_HOST": config.advertised_host,
         "PORT": str(port),
         "METRICS_PORT": str(metrics_port),
         "ETCD_ENDPOINTS": ",".join(config.etcd_endpoints),

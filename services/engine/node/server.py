@@ -73,7 +73,7 @@ class _NodeServer:
         )
 
     async def _run(self, state: ServiceState) -> None:
-        address = f"{self._settings.host}:{state.port}"
+        address = f"{self._settings.reachable_host}:{state.port}"
         self._registry = registry = NodeRegistry(self._etcd, self._machine, address, self._settings.lease_ttl_s)
         await self._report_models(registry)
         async with asyncio.TaskGroup() as tasks:
