@@ -19,8 +19,8 @@ from deploy.envoy.descriptor import write_descriptor
 from deploy.envoy.render import render_yaml
 from deploy.envoy.settings import EdgeLimits, EdgeSettings, JwtSettings, TlsFiles
 from deploy.local.certs import EdgeCertificates, ensure
-from tests.harness.relay import Relay
 from tests.harness.scripted_gateway import ScriptedGateway
+from tests.harness.tcp_proxy import TcpProxy
 
 _START_TIMEOUT_S = 30
 _ADMIN_LINE = re.compile(rb"admin address: (\S+):(\d+)")
@@ -39,7 +39,8 @@ class Edge:
     """A running edge and the gateway behind it."""
 
     gateway: ScriptedGateway
-    wire: Relay
+    wire: TcpProxy
+    """The connection between both, to be cut as the death of a process cuts it."""
     certificates: EdgeCertificates
     plain_port: int
     tls_port: int
@@ -63,11 +64,11 @@ async def running_edge(directory: Path, limits: EdgeLimits | None = None, jwt: J
     certificates = ensure(directory, datetime.datetime.now(datetime.UTC))
     gateway = ScriptedGateway()
     await gateway.start()
-    wire = Relay(gateway.port)
-    await wire.start()
+    wire = TcpProxy(f"127.0.0.1:{gateway.port}")
+    await wire.mend()
     settings = EdgeSettings(
         descriptor=write_descriptor(directory / "edge.binpb"),
-        gateways=(("127.0.0.1", wire.port),),
+        gateways=(("127.0.0.1", int(wire.endpoint.rpartition(":")[2])),),
         plain_port=0,
         tls=TlsFiles(certificates.server, certificates.server_key),
         access_log=str(directory / "access.log"),
@@ -82,7 +83,7 @@ async def running_edge(directory: Path, limits: EdgeLimits | None = None, jwt: J
             edge = Edge(gateway, wire, certificates, ports["plain"], ports["tls"], admin_port, Path(settings.access_log))
             yield edge
     finally:
-        await wire.stop()
+        await wire.cut()
         await gateway.kill()
 
 

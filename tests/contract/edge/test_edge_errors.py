@@ -123,7 +123,7 @@ async def test_endless_chunked_body_is_413_and_reaches_no_gateway(edge: Edge, ga
 async def test_compressed_body_is_415(http: httpx2.AsyncClient, gateway: ScriptedGateway, encoding: str) -> None:
     error = error_of(await http.post(CHAT, content=b"x", headers={"content-encoding": encoding}), 415)
     assert error["code"] == "unsupported_content_encoding"
-    assert gateway.paths == []
+    assert gateway.num_bodies == 0
 
 
 async def test_wrong_method_is_405_and_names_the_right_one(http: httpx2.AsyncClient) -> None:
@@ -170,4 +170,4 @@ async def test_native_grpc_elsewhere_is_unimplemented_in_plain_text(edge: Edge, 
             await channel.unary_unary(path)(b"", timeout=10)
     assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
     assert caught.value.details() == "There is nothing at this URL."
-    assert gateway.paths == []
+    assert path not in gateway.paths

@@ -34,7 +34,7 @@ async def http(edge: Edge) -> AsyncIterator[httpx2.AsyncClient]:
 
 async def test_gateway_dead_is_a_prompt_503_and_a_new_one_is_used_again(edge: Edge, http: httpx2.AsyncClient) -> None:
     assert (await http.post(CHAT, json={"model": "whole"})).status_code == 200
-    await edge.wire.stop()
+    await edge.wire.cut()
     async with asyncio.timeout(1):
         answer = await http.post(CHAT, json={"model": "whole", "stream": True})
     assert answer.status_code == 503
@@ -55,13 +55,13 @@ async def test_gateway_dead_is_a_prompt_503_and_a_new_one_is_used_again(edge: Ed
     await until(unhealthy)
     async with asyncio.timeout(1):
         assert (await http.get("/v1/models")).status_code == 503
-    await edge.wire.start()
+    await edge.wire.mend()
     await until(serving, timeout_s=5)
     assert (await http.get("/healthz")).status_code == 200
 
 
 async def test_gateway_dead_is_unavailable_for_native_grpc(edge: Edge) -> None:
-    await edge.wire.stop()
+    await edge.wire.cut()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{edge.plain_port}") as channel:
         start = native.GenerateRequest(start=native.GenerateStart(model="one"))
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -77,7 +77,7 @@ async def test_gateway_dies_in_mid_stream_the_client_sees_a_cut_never_a_clean_en
         async with http.stream("POST", CHAT, json={"model": "gated", "stream": True}) as answer:
             async for piece in answer.aiter_bytes():
                 received += piece
-                edge.wire.cut()
+                await edge.wire.cut()
     assert received.startswith(b"data: ")
     assert b"[DONE]" not in received
 
