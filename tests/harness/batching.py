@@ -1,0 +1,118 @@
+"""Drives a batcher with the sim runner, step by step, and checks after every step that no block is lost."""
+
+from collections.abc import Callable
+
+from services.engine.batcher import Batcher, BatchLimits, Plan, StepEvents
+from services.engine.block_pool import BlockPool
+from services.engine.runner import ModelInfo, SamplingParams
+from services.engine.sequence import Ended, EndReason, Sequence
+from services.engine.sim_runner import SimRunner
+
+EOS = 0
+VOCABULARY = range(1, 200)
+
+
+def sim_runner(num_blocks: int = 64, block_size: int = 4, eos_every: int = 0) -> SimRunner:
+    """A sim runner that takes no time."""
+    info = ModelInfo("sim", "1", 200, 1000, frozenset({EOS}), block_size, num_blocks, "none", "sim")
+    runner = SimRunner(info, VOCABULARY, eos_every=eos_every, sleep=lambda _: None)
+    runner.warm_up()
+    return runner
+
+
+def sequence(sequence_id: int, num_prompt: int = 5, max_output_tokens: int = 4, **fields: object) -> Sequence:
+    """A sequence with a prompt of its own."""
+    prompt = [(sequence_id * 31 + index * 7) % 190 + 1 for index in range(num_prompt)]
+    return Sequence(sequence_id, prompt, num_prompt, max_output_tokens, **fields)  # type: ignore[arg-type]
+
+
+def sampled(seed: int, choice: int = 0) -> dict[str, object]:
+    """Fields of a sequence that is not greedy."""
+    return {"sampling": SamplingParams(temperature=1.0, seed=seed), "choice": choice}
+
+
+class Bench:
+    """One batcher, one runner, and everything that came out."""
+
+    def __init__(
+        self,
+        num_blocks: int = 64,
+        block_size: int = 4,
+        max_num_sequences: int = 8,
+        max_step_tokens: int = 16,
+        max_num_waiting: int = 100,
+        eos_every: int = 0,
+    ) -> None:
+        self.pool = BlockPool(num_blocks, block_size)
+        self.runner = sim_runner(num_blocks, block_size, eos_every)
+        limits = BatchLimits(max_num_sequences, max_step_tokens, max_num_waiting, max_context_tokens=1000)
+        self.batcher = Batcher(limits, self.pool, {EOS})
+        self.max_step_tokens = max_step_tokens
+        self.outputs: dict[int, list[int]] = {}
+        self.ends: dict[int, Ended] = {}
+        self.now_s = 0.0
+
+    def add(self, *sequences: Sequence) -> None:
+        """Take sequences in; an immediate end counts as an end."""
+        for added in sequences:
+            self.outputs[added.sequence_id] = []
+            self._ended(self.batcher.add(added))
+
+    def stop(self, sequence_id: int, reason: EndReason = EndReason.CANCELLED) -> None:
+        """End a sequence from outside."""
+        self._ended(self.batcher.stop(sequence_id, reason))
+        self.check()
+
+    def step(self) -> Plan:
+        """One step."""
+        plan = self.batcher.schedule(self.now_s)
+        for ended in plan.ended:
+            self._ended(ended)
+        assert plan.num_tokens <= self.max_step_tokens
+        assert len({part.sequence_id for part in plan.slices}) == len(plan.slices)
+        self._take(self.batcher.postprocess(plan, self.runner.step(plan.slices)))
+        self.check()
+        return plan
+
+    def fail_step(self) -> Plan:
+        """One step whose runner raises."""
+        plan = self.batcher.schedule(self.now_s)
+        self._take(self.batcher.fail(plan))
+        self.check()
+        return plan
+
+    def run(self, max_steps: int = 10_000, after_step: Callable[[], None] = lambda: None) -> None:
+        """Steps until there is no work."""
+        for _ in range(max_steps):
+            if not self.batcher.has_work:
+                return
+            assert self.step().slices, "there is work and the step does nothing"
+            after_step()
+        raise AssertionError("the batcher does not come to an end")
+
+    def check(self) -> None:
+        """free + owned = total, and whoever owns blocks lives."""
+        self.pool.check()
+        load = self.batcher.load()
+        assert load.num_used_blocks == self.pool.num_used
+        assert self.pool.num_owners <= load.num_running
+
+    def _take(self, events: StepEvents) -> None:
+        for token in events.sampled:
+            assert token.sequence_id not in self.ends
+            self.outputs[token.sequence_id].append(token.token_id)
+        for ended in events.ended:
+            self._ended(ended)
+
+    def _ended(self, ended: Ended | None) -> None:
+        if ended is not None:
+            assert ended.sequence_id not in self.ends
+            self.ends[ended.sequence_id] = ended
+
+
+def alone(subject: Sequence, eos_every: int = 0) -> list[int]:
+    """The output of a sequence that has a replica for itself."""
+    bench = Bench(num_blocks=256, eos_every=eos_every)
+    bench.add(subject)
+    bench.run()
+    return bench.outputs[subject.sequence_id]
