@@ -133,6 +133,11 @@ class Admission:
         for model in sorted(models):
             self.pump(model)
 
+    def on_change(self, model: str | None) -> None:
+        """Something about the replicas of a model changed; None is every model."""
+        for name in self._queues.models() if model is None else [model]:
+            self.pump(name)
+
     def pump(self, model: str) -> None:
         """One pass over a model's queue: grants what has room, holds or refuses what has no replica."""
         claimed: set[str] = set()

@@ -51,7 +51,12 @@ class RouterMetrics:
 
     def follow(self, view: ReplicaView) -> None:
         """Keeps the gauges of replicas equal to the view."""
-        view.subscribe(lambda model: self._count_replicas(model, view.snapshot(model).replicas))
+
+        def count(model: str | None) -> None:
+            if model is not None:
+                self._count_replicas(model, view.snapshot(model).replicas)
+
+        view.subscribe(count)
 
     def _count_replicas(self, model: str, replicas: tuple[ReplicaSnapshot, ...]) -> None:
         states = [_state(replica) for replica in replicas]

@@ -38,6 +38,10 @@ class Queues:
         """The waiting want of this id."""
         return self._waiting.get(want_id)
 
+    def models(self) -> list[str]:
+        """Models that wants wait for, sorted."""
+        return sorted(self._models)
+
     def depth(self, model: str) -> int:
         """How many wants wait for a model."""
         return len(self._models.get(model, ()))

@@ -23,7 +23,7 @@ class ReplicaView:
         self._suspect_hold_s = suspect_hold_s
         self._models: dict[str, dict[str, ReplicaRecord]] = {}
         self._records: dict[str, ReplicaRecord] = {}
-        self._subscribers: list[Callable[[str], None]] = []
+        self._subscribers: list[Callable[[str | None], None]] = []
         self._num_tenures = 0
         self._num_picks = 0
         self._complete = False
@@ -33,15 +33,14 @@ class ReplicaView:
         """True once the registry has been read in full."""
         return self._complete
 
-    def subscribe(self, callback: Callable[[str], None]) -> None:
-        """Calls ``callback`` with the model after every change."""
+    def subscribe(self, callback: Callable[[str | None], None]) -> None:
+        """Calls ``callback`` after every change with the model that it concerns; None is every model, known or not."""
         self._subscribers.append(callback)
 
     def mark_complete(self) -> None:
         """The registry has been read in full: a model without replicas has none."""
         self._complete = True
-        for model in list(self._models):
-            self._notify(model)
+        self._notify(None)
 
     def register(self, facts: ReplicaFacts) -> None:
         """Takes the registry's word. Another incarnation, address or model is another process: nothing of the old one is kept."""
@@ -128,7 +127,7 @@ class ReplicaView:
                 del self._models[record.facts.model]
         return record
 
-    def _notify(self, model: str) -> None:
+    def _notify(self, model: str | None) -> None:
         for callback in self._subscribers:
             callback(model)
 

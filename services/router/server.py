@@ -37,15 +37,15 @@ class Router:
         metrics = RouterMetrics(registry)
         ledger = GrantLedger()
         self._alarm = LoopAlarm()
-        self._view = ReplicaView(ledger, clock, suspect_hold_s=config.suspect_hold_s)
-        self._admission = Admission(self._view, ledger, config.policy(), config.admission_limits(), clock, self._alarm, metrics)
-        self._view.subscribe(self._admission.pump)
-        metrics.follow(self._view)
+        self.view = ReplicaView(ledger, clock, suspect_hold_s=config.suspect_hold_s)
+        self._admission = Admission(self.view, ledger, config.policy(), config.admission_limits(), clock, self._alarm, metrics)
+        self.view.subscribe(self._admission.on_change)
+        metrics.follow(self.view)
         self._dispatcher = Dispatcher(self._admission, max_backlog=config.max_queue_length)
 
     def register(self, server: grpc.aio.Server) -> list[str]:
         """Adds the servicer."""
-        servicer = RouterServicer(self._dispatcher, self._admission, self._view)
+        servicer = RouterServicer(self._dispatcher, self._admission, self.view)
         router_pb2_grpc.add_RouterServicer_to_server(servicer, server)
         return [SERVICE_NAME]
 
@@ -55,7 +55,7 @@ class Router:
         try:
             source = PrefixView(client, keyspace.replicas(), registry_pb2.Replica, metrics=RegistryMetrics(self._registry))
             replicas = ReplicaRegistry(
-                source, self._view, linger_s=self._config.unregistered_linger_s, max_silence_s=self._config.max_load_age_s
+                source, self.view, linger_s=self._config.unregistered_linger_s, max_silence_s=self._config.max_load_age_s
             )
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._alarm.run(self._admission.expire))
