@@ -1,0 +1,124 @@
+"""One attempt of one replica to make (the rest of) an answer, and the feed on which its output arrives."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from services.gateway.dispatch import Grant
+from services.gateway.request import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What the engine has to know. `max_output_tokens` and positions include the delivered tokens; texts are measured in UTF-8 bytes."""
+
+    attempt_id: str
+    request_id: str
+    charge_id: str
+    tenant_id: str
+    model: str
+    prompt_token_ids: tuple[int, ...]
+    delivered_token_ids: tuple[int, ...]
+    delivered_text_bytes: int
+    sampling: SamplingParams
+    max_output_tokens: int
+    stop: tuple[str, ...]
+    cache_salt: bytes
+    deadline_unix_ms: int
+
+
+class EndReason(Enum):
+    """Why an engine ended an attempt."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    DEADLINE = "deadline"
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """New tokens and the text that became certain; `cached_prompt_tokens` counts in the first delta of an attempt only."""
+
+    token_ids: tuple[int, ...]
+    text: str
+    cached_prompt_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The attempt ended; `output_tokens` are those it made that are billed."""
+
+    reason: EndReason
+    output_tokens: int
+    cached_prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The attempt was refused, failed, or was lost with its replica. `retryable` means that another replica may do it."""
+
+    reason: str
+    message: str
+    retryable: bool
+    lost: bool = False
+
+
+End = Finished | Failed
+
+
+class AttemptFeed:
+    """Output of one attempt, from the link to the pipeline. Deltas that nobody has read coalesce into one: it never outgrows the answer."""
+
+    def __init__(self, attempt_id: str, cancel: Callable[[str], None]) -> None:
+        self.attempt_id = attempt_id
+        self._cancel = cancel
+        self._token_ids: list[int] = []
+        self._texts: list[str] = []
+        self._cached_prompt_tokens = 0
+        self._end: End | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def push(self, token_ids: Sequence[int], text: str, cached_prompt_tokens: int) -> None:
+        """New output; ignored after the end."""
+        if self._end is None:
+            self._token_ids += token_ids
+            self._texts.append(text)
+            self._cached_prompt_tokens = max(self._cached_prompt_tokens, cached_prompt_tokens)
+            self._wake()
+
+    def end(self, end: End) -> None:
+        """Nothing follows; the first end counts."""
+        if self._end is None:
+            self._end = end
+            self._wake()
+
+    async def next(self) -> Delta | End:
+        """What arrived since the last call, or the end, again and again, once everything was read. One reader only."""
+        while not self._texts and self._end is None:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        if not self._texts:
+            assert self._end is not None
+            return self._end
+        delta = Delta(tuple(self._token_ids), "".join(self._texts), self._cached_prompt_tokens)
+        self._token_ids, self._texts, self._cached_prompt_tokens = [], [], 0
+        return delta
+
+    def cancel(self) -> None:
+        """Asks the engine to stop; the feed goes on until its end arrives."""
+        if self._end is None:
+            self._cancel(self.attempt_id)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Replicas(Protocol):
+    """The engines, or what stands for them."""
+
+    def start(self, grant: Grant, attempt: Attempt) -> AttemptFeed:
+        """Starts the attempt on the granted replica. Never raises: a replica that cannot be reached ends the feed with `lost`."""

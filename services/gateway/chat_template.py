@@ -1,0 +1,109 @@
+"""Renders a model's chat template and turns the text into tokens, so that a conversation cannot forge the template's control tokens.
+
+A control token in the rendered text counts only where the template wrote it. Before rendering, every character of a message that could
+begin a control token gets a mark behind it; after rendering, control tokens are looked for in the marked text, the marks are taken out, and
+what lies between control tokens is encoded by a tokenizer that knows no control token at all.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import Tokenizer
+
+from services.gateway.request import Message
+from services.kit.errors import DataLoss, FieldError
+
+_PRIVATE_USE = range(0xF0000, 0xFFFFE)
+
+
+class ChatTemplate:
+    """One model version's template and tokenizer. Threads may share it; it holds no state of a request."""
+
+    def __init__(self, template: str, tokenizer_json: str, *, bos_token_id: int | None, eos_token_ids: frozenset[int]) -> None:
+        """Raises DataLoss when the template or the tokenizer cannot be used."""
+        self._tokens = _ControlTokens(tokenizer_json, eos_token_ids)
+        self._template = _compile(template)
+        self._variables = {
+            "add_generation_prompt": True,
+            "bos_token": self._tokens.text_of(bos_token_id),
+            "eos_token": self._tokens.text_of(min(eos_token_ids, default=None)),
+        }
+
+    def encode(self, messages: Sequence[Message]) -> list[int]:
+        """Token ids of the prompt, generation prompt included; FieldError when the template refuses the conversation. Takes CPU time."""
+        mark = _unused_mark(messages)
+        marked = [{"role": message.role, "content": self._tokens.mark(message.content, mark)} for message in messages]
+        try:
+            text = self._template.render(messages=marked, **self._variables)
+        except jinja2.TemplateError as error:
+            message = (error.message or "no reason given")[:200].replace(mark, "")
+            raise FieldError("messages", f"the model's chat template refuses these messages: {message}") from None
+        return self._tokens.encode(text, mark)
+
+
+class _ControlTokens:
+    """The tokenizer split into control tokens, found as whole strings, and ordinary text."""
+
+    def __init__(self, tokenizer_json: str, eos_token_ids: frozenset[int]) -> None:
+        try:
+            document = json.loads(tokenizer_json)
+            added = document["added_tokens"]
+            self._ids: dict[str, int] = {str(t["content"]): int(t["id"]) for t in added if t["special"] or t["id"] in eos_token_ids}
+            document["added_tokens"] = [token for token in added if token["content"] not in self._ids]
+            document["post_processor"] = None
+            self._text_tokenizer = Tokenizer.from_str(json.dumps(document))
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataLoss("the model's tokenizer cannot be read; import the model again") from error
+        self._pattern = re.compile("|".join(re.escape(token) for token in sorted(self._ids, key=len, reverse=True)) or r"(?!)")
+        self._first = re.compile("[" + "".join(sorted({re.escape(token[0]) for token in self._ids})) + "]") if self._ids else self._pattern
+
+    def text_of(self, token_id: int | None) -> str:
+        """The control token with this id, "" when there is none."""
+        return next((text for text, known in self._ids.items() if known == token_id), "")
+
+    def mark(self, content: str, mark: str) -> str:
+        return self._first.sub(lambda match: match.group() + mark, content)
+
+    def encode(self, text: str, mark: str) -> list[int]:
+        ids: list[int] = []
+        position = 0
+        for match in self._pattern.finditer(text):
+            self._encode_text(text[position : match.start()].replace(mark, ""), ids)
+            ids.append(self._ids[match.group()])
+            position = match.end()
+        self._encode_text(text[position:].replace(mark, ""), ids)
+        return ids
+
+    def _encode_text(self, text: str, ids: list[int]) -> None:
+        if text:
+            ids.extend(self._text_tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def _unused_mark(messages: Sequence[Message]) -> str:
+    """A private-use character that no message holds, so that taking marks out takes nothing else out."""
+    present: set[str] = set().union(*(message.content for message in messages if not message.content.isascii()))
+    return next(char for char in map(chr, _PRIVATE_USE) if char not in present)
+
+
+def _compile(template: str) -> jinja2.Template:
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    environment.globals["raise_exception"] = _refuse
+    environment.filters["tojson"] = _to_json
+    try:
+        return environment.from_string(template)
+    except jinja2.TemplateError as error:
+        raise DataLoss("the model's chat template cannot be compiled; import the model again") from error
+
+
+def _refuse(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+def _to_json(value: Any, **options: Any) -> str:
+    """As model makers expect it: without HTML escapes."""
+    known: Mapping[str, Any] = {key: options[key] for key in ("indent", "sort_keys") if key in options}
+    return json.dumps(value, ensure_ascii=False, **known)

@@ -1,0 +1,121 @@
+"""Writes answers in OpenAI's shapes: event-stream chunks, whole completions, models; per chunk only the text is encoded."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from services.gateway.answer import Accepted, Ending, Usage
+from services.gateway.models import ServedModel
+
+DONE = b"data: [DONE]\n\n"
+
+_encode_text = json.JSONEncoder(ensure_ascii=False).encode
+# Valid inside JSON, but some clients' line splitters take them for the end of an event's line.
+_LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+
+class ChunkWriter:
+    """Chunks of one stream, each as one complete server-sent event in bytes."""
+
+    def __init__(self, accepted: Accepted) -> None:
+        head = {
+            "id": accepted.completion_id,
+            "object": "chat.completion.chunk",
+            "created": accepted.created_unix_s,
+            "model": accepted.model,
+            "system_fingerprint": fingerprint(accepted),
+        }
+        include_usage = accepted.request.include_usage
+        self._head = "data: " + _dump(head)[:-1]
+        # With include_usage every chunk but the last says usage null; without it no chunk says anything.
+        self._tail = (',"usage":null' if include_usage else "") + "}\n\n"
+        self._before_text = self._head + ',"choices":[{"index":0,"delta":{"content":'
+        self._after_text = '},"logprobs":null,"finish_reason":null}]' + self._tail
+
+    def role(self) -> bytes:
+        """The first chunk: who speaks."""
+        return self._choice({"role": "assistant", "content": "", "refusal": None}, None)
+
+    def text(self, text: str) -> bytes:
+        """A chunk of text."""
+        encoded = _encode_text(text)
+        if not encoded.isascii():
+            encoded = encoded.translate(_LINE_BREAKS)
+        return f"{self._before_text}{encoded}{self._after_text}".encode()
+
+    def finish(self, finish_reason: str) -> bytes:
+        """The last chunk of the choice."""
+        return self._choice({}, finish_reason)
+
+    def usage(self, usage: Usage) -> bytes:
+        """The chunk that tells what is billed: no choices in it."""
+        return f'{self._head},"choices":[],"usage":{_dump(usage_object(usage))}}}\n\n'.encode()
+
+    def _choice(self, delta: Mapping[str, object], finish_reason: str | None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        return f'{self._head},"choices":[{_dump(choice)}]{self._tail}'.encode()
+
+
+def completion(accepted: Accepted, text: str, ending: Ending) -> bytes:
+    """A whole chat completion."""
+    message = {"role": "assistant", "content": text, "refusal": None}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": ending.finish_reason}
+    return _bytes(
+        {
+            "id": accepted.completion_id,
+            "object": "chat.completion",
+            "created": accepted.created_unix_s,
+            "model": accepted.model,
+            "choices": [choice],
+            "usage": usage_object(ending.usage),
+            "system_fingerprint": fingerprint(accepted),
+        }
+    )
+
+
+def error_event(error: Mapping[str, object]) -> bytes:
+    """The event that ends a stream which cannot be completed; no [DONE] follows it."""
+    return f"data: {json.dumps(error, separators=(',', ':'))}\n\n".encode()
+
+
+def usage_object(usage: Usage) -> dict[str, object]:
+    """Token counts as OpenAI names them."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_prompt_tokens, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": 0,
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }
+
+
+def model_object(model: ServedModel) -> dict[str, object]:
+    """A model as OpenAI lists it."""
+    return {"id": model.name, "object": "model", "created": model.created_unix_s, "owned_by": "inferway"}
+
+
+def model_document(model: ServedModel) -> bytes:
+    """The answer of GET /v1/models/{id}."""
+    return _bytes(model_object(model))
+
+
+def model_list(models: Sequence[ServedModel]) -> bytes:
+    """The answer of GET /v1/models."""
+    return _bytes({"object": "list", "data": [model_object(model) for model in models]})
+
+
+def fingerprint(accepted: Accepted) -> str:
+    """Changes exactly when the weights do."""
+    return f"fp_{accepted.model_version}"
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _bytes(value: object) -> bytes:
+    return _dump(value).encode()

@@ -1,0 +1,146 @@
+"""The life of a request, from the call to the settled charge, whatever surface it came in by."""
+
+import asyncio
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Protocol
+
+from services.gateway.admission import Admission
+from services.gateway.answer import Answer, Ending
+from services.gateway.call import Call
+from services.gateway.charge import Charge
+from services.gateway.generation import Generation
+from services.gateway.keys import Identity, Keys
+from services.gateway.models import ServedModel
+from services.gateway.records import Outcome, RecordSink
+from services.gateway.request import GenerationRequest
+from services.gateway.request_tasks import RequestTasks
+from services.kit.clock import Clock
+from services.kit.errors import Cancelled, ContextLengthExceeded, DeadlineExceeded, InferwayError
+
+
+class ModelDirectory(Protocol):
+    """Where models are found."""
+
+    def resolve(self, name: str, identity: Identity) -> ServedModel:
+        """The model for this key, or MODEL_NOT_FOUND."""
+
+
+class Meter(Protocol):
+    """Who is told how requests fare."""
+
+    def refused(self, surface: str, error: InferwayError) -> None:
+        """A request ended before it became a charge."""
+
+    def settled(self, charge: Charge, duration_s: float) -> None:
+        """A charge was settled, `duration_s` after it was opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Serves requests; every part is given from outside and shared by all requests."""
+
+    keys: Keys
+    models: ModelDirectory
+    admission: Admission
+    generation: Generation
+    records: RecordSink
+    meter: Meter
+    tokenizer_threads: Executor
+    tasks: RequestTasks
+    clock: Clock
+    request_deadline_s: float
+
+    def start(self, call: Call) -> Answer:
+        """Begins to serve the call. All news of it, a refusal too, comes through the answer; a reader that leaves owes it `cancel`."""
+        answer = Answer()
+        self.tasks.spawn(self._serve(call, answer), answer)
+        return answer
+
+    async def _serve(self, call: Call, answer: Answer) -> None:
+        """Authenticate, validate, admit; then generate, and settle on every path. Raises what the client is to be told."""
+        try:
+            identity = self.keys.authenticate_tenant(call.authorization)
+            request = call.read()
+            model = self.models.resolve(request.model, identity)
+            with self.admission.enter():
+                prompt = await self._encode(model, request)
+                charge = self._open(call, identity, request, model, prompt)
+                try:
+                    await self._generate(charge, answer)
+                finally:
+                    await self._settle(charge)
+        except InferwayError as error:
+            self.meter.refused(call.surface, error)
+            raise
+        self._conclude(charge, answer)
+
+    async def _encode(self, model: ServedModel, request: GenerationRequest) -> tuple[int, ...]:
+        """Token ids of the prompt, made away from the event loop."""
+        loop = asyncio.get_running_loop()
+        return tuple(await loop.run_in_executor(self.tokenizer_threads, model.template.encode, request.messages))
+
+    def _open(self, call: Call, identity: Identity, request: GenerationRequest, model: ServedModel, prompt: tuple[int, ...]) -> Charge:
+        """The charge of an accepted request; CONTEXT_LENGTH_EXCEEDED when prompt and asked output do not fit."""
+        now = self.clock.unix_ms()
+        timeout_s = min(self.request_deadline_s, call.timeout_s if call.timeout_s is not None else self.request_deadline_s)
+        return Charge(
+            call=call,
+            identity=identity,
+            request=request,
+            model=model,
+            prompt_token_ids=prompt,
+            max_output_tokens=_fit(len(prompt), request.max_output_tokens, model.max_context_tokens),
+            accepted_unix_ms=now,
+            deadline_unix_ms=now + round(timeout_s * 1000),
+        )
+
+    async def _generate(self, charge: Charge, answer: Answer) -> None:
+        """Generates until the end, the deadline or the client's cancel, whichever is first; the charge knows which it was."""
+        loop = asyncio.get_running_loop()
+        timeout_s = (charge.deadline_unix_ms - charge.accepted_unix_ms) / 1000
+        try:
+            async with asyncio.timeout(timeout_s) as bounds:
+                answer.on_cancel(lambda: bounds.reschedule(loop.time()))
+                try:
+                    await self.generation.run(charge, answer)
+                finally:
+                    answer.on_cancel(None)
+        except TimeoutError:
+            charge.fail(
+                Cancelled("the client cancelled the request")
+                if answer.cancelled
+                else DeadlineExceeded("the deadline passed while the answer was made")
+            )
+        except InferwayError as error:
+            charge.fail(error)
+
+    async def _settle(self, charge: Charge) -> None:
+        """The one place where a charge ends: its record is durable before the client learns of the end."""
+        now = self.clock.unix_ms()
+        await self.records.append(charge.seal(now))
+        self.meter.settled(charge, (now - charge.accepted_unix_ms) / 1000)
+
+    def _conclude(self, charge: Charge, answer: Answer) -> None:
+        """Tells the reader: a good end with its usage, or the error. A cancelled answer ends well: its reader asked for it."""
+        if charge.error is None:
+            answer.finish(Ending(charge.finish_reason, charge.usage))
+        elif charge.outcome is Outcome.CANCELLED and charge.ttft_s is not None:
+            answer.finish(Ending("cancelled", charge.usage))
+        else:
+            raise charge.error
+
+
+def _fit(num_prompt_tokens: int, asked: int | None, max_context_tokens: int) -> int:
+    """Most output tokens: what was asked for, else all that the context has left."""
+    room = max_context_tokens - num_prompt_tokens
+    if room >= (asked or 1):
+        return asked or room
+    wish = f"{num_prompt_tokens} prompt tokens" if asked is None else f"{num_prompt_tokens} prompt tokens and {asked} asked output tokens"
+    facts = {
+        "prompt_tokens": str(num_prompt_tokens),
+        "max_output_tokens": str(asked or 0),
+        "max_context_tokens": str(max_context_tokens),
+        "param": "messages" if room < 1 else "max_completion_tokens",
+    }
+    raise ContextLengthExceeded(f"the model's context holds {max_context_tokens} tokens; the request needs {wish}", metadata=facts)

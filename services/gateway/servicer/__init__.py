@@ -1,0 +1,1 @@
+"""The faces of the gateway: proto in, domain call, proto out."""

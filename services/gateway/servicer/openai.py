@@ -1,0 +1,90 @@
+"""The REST face: bodies in, OpenAI's JSON documents and event streams out."""
+
+from collections.abc import AsyncIterator
+
+from google.api.httpbody_pb2 import HttpBody
+
+from inferway.edge.v1 import openai_pb2, openai_pb2_grpc
+from services.gateway import openai_json
+from services.gateway.answer import Accepted, Answer
+from services.gateway.chat_request import parse_chat
+from services.gateway.json_body import parse_object
+from services.gateway.keys import Keys
+from services.gateway.models import Models
+from services.gateway.pipeline import Pipeline
+from services.gateway.servicer.metadata import Context, authorization, make_call, send_headers, when_done
+from services.kit.errors import InferwayError, Unimplemented
+from services.kit.status import openai_error
+
+_JSON, _EVENTS = "application/json", "text/event-stream"
+
+
+class OpenAIServicer(openai_pb2_grpc.OpenAIServicer):
+    """See edge/v1/openai.proto."""
+
+    def __init__(self, pipeline: Pipeline, keys: Keys, models: Models, max_body_bytes: int) -> None:
+        self._pipeline = pipeline
+        self._keys = keys
+        self._models = models
+        self._max_body_bytes = max_body_bytes
+
+    async def CreateChatCompletion(self, request: openai_pb2.CreateChatCompletionRequest, context: Context) -> AsyncIterator[HttpBody]:
+        """Streams events, or one document, whichever the body asks for."""
+        call = make_call(context, "rest", lambda: parse_chat(parse_object(request.body.data, self._max_body_bytes)))
+        answer = self._pipeline.start(call)
+        when_done(context, answer.cancel)
+        try:
+            accepted = await answer.accepted()
+            if accepted.request.stream:
+                await send_headers(context, call, stream=True)
+                async for events in _events(accepted, answer):
+                    yield HttpBody(content_type=_EVENTS, data=events)
+            else:
+                document = await _document(accepted, answer)
+                await send_headers(context, call, stream=False)
+                yield HttpBody(content_type=_JSON, data=document)
+        finally:
+            answer.cancel()
+
+    async def CreateCompletion(self, request: openai_pb2.CreateCompletionRequest, context: Context) -> AsyncIterator[HttpBody]:
+        """Not served yet."""
+        self._keys.authenticate(authorization(context))
+        raise Unimplemented("legacy completions are not served yet; use POST /v1/chat/completions")
+        yield
+
+    async def CreateEmbedding(self, request: openai_pb2.CreateEmbeddingRequest, context: Context) -> AsyncIterator[HttpBody]:
+        """Not served yet."""
+        self._keys.authenticate(authorization(context))
+        raise Unimplemented("embeddings are not served yet; this release serves POST /v1/chat/completions")
+        yield
+
+    async def ListModels(self, request: openai_pb2.ListModelsRequest, context: Context) -> HttpBody:
+        """The models that the key may use."""
+        identity = self._keys.authenticate(authorization(context))
+        return HttpBody(content_type=_JSON, data=openai_json.model_list(self._models.visible(identity)))
+
+    async def GetModel(self, request: openai_pb2.GetModelRequest, context: Context) -> HttpBody:
+        """One model."""
+        identity = self._keys.authenticate(authorization(context))
+        return HttpBody(content_type=_JSON, data=openai_json.model_document(self._models.resolve(request.model, identity)))
+
+
+async def _events(accepted: Accepted, answer: Answer) -> AsyncIterator[bytes]:
+    """One or more whole events at a time: role first, then text, then finish, usage if asked for, and [DONE]; an error event instead."""
+    chunks = openai_json.ChunkWriter(accepted)
+    begun = answer.take_text()
+    yield chunks.role() + (chunks.text(begun) if begun else b"")
+    try:
+        async for text in answer.texts():
+            yield chunks.text(text)
+    except InferwayError as error:
+        yield openai_json.error_event(openai_error(error))
+        raise
+    ending = answer.ending
+    usage = chunks.usage(ending.usage) if accepted.request.include_usage else b""
+    yield chunks.finish(ending.finish_reason) + usage + openai_json.DONE
+
+
+async def _document(accepted: Accepted, answer: Answer) -> bytes:
+    texts = [text async for text in answer.texts()]
+    return openai_json.completion(accepted, "".join(texts), answer.ending)
