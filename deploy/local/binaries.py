@@ -3,6 +3,7 @@
 import importlib.util
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from deploy.local.errors import LocalError
@@ -14,9 +15,9 @@ _PACKAGED = {
 }
 
 
-def find(program: str) -> Path:
+def find(program: str, packaged: Mapping[str, tuple[str, str]] = _PACKAGED) -> Path:
     """The executable of etcd, envoy or tansu; raises LocalError that names the missing program."""
-    package, inside = _PACKAGED[program]
+    package, inside = packaged[program]
     spec = importlib.util.find_spec(package)
     for location in (spec.submodule_search_locations or ()) if spec else ():
         candidate = Path(location) / inside

@@ -29,8 +29,8 @@ class Decision:
 
 def decide(settings: Settings, environ: Mapping[str, str]) -> Decision:
     """Look at what the machine has; starts and fetches nothing. Raises LocalError when Kafka is demanded and cannot run."""
-    if settings.kafka_bootstrap:
-        return Decision(BrokerKind.EXTERNAL, f"Using the Kafka cluster at {settings.kafka_bootstrap}.")
+    if settings.kafka.bootstrap:
+        return Decision(BrokerKind.EXTERNAL, f"Using the Kafka cluster at {settings.kafka.bootstrap}.")
     if settings.broker is BrokerChoice.TANSU:
         return Decision(BrokerKind.TANSU, "Tansu was asked for; it keeps events in memory only.")
     missing = _missing_for_kafka(environ)
@@ -61,7 +61,7 @@ def child(kind: BrokerKind, settings: Settings, environ: Mapping[str, str]) -> C
 
 def bootstrap(settings: Settings) -> str:
     """The address that the services get."""
-    return settings.kafka_bootstrap or f"127.0.0.1:{settings.ports.kafka}"
+    return settings.kafka.bootstrap or f"127.0.0.1:{settings.ports.kafka}"
 
 
 def _missing_for_kafka(environ: Mapping[str, str]) -> str:

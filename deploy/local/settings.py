@@ -1,21 +1,13 @@
 """What a person may choose about one local mesh, read from the environment once and checked before anything starts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 
 from deploy.local.errors import LocalError
 from deploy.local.home import Home
 from deploy.local.ports import DEFAULT_BASE, PortPlan
-
-KAFKA_SECURITY_VARIABLES = (
-    "INFERWAY_KAFKA_SECURITY_PROTOCOL",
-    "INFERWAY_KAFKA_SASL_MECHANISM",
-    "INFERWAY_KAFKA_SASL_USERNAME",
-    "INFERWAY_KAFKA_SASL_PASSWORD",
-    "INFERWAY_KAFKA_TLS_CA",
-)
 
 
 class Runner(StrEnum):
@@ -34,14 +26,33 @@ class BrokerChoice(StrEnum):
 
 
 @dataclass(frozen=True)
+class ExternalKafka:
+    """An existing cluster, from INFERWAY_KAFKA_*. `bootstrap` empty means: start a broker. Empty strings mean "not set"."""
+
+    bootstrap: str = ""
+    security_protocol: str = ""
+    sasl_mechanism: str = ""
+    sasl_username: str = ""
+    sasl_password: str = field(default="", repr=False)
+    tls_ca: str = ""
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> "ExternalKafka":
+        return cls(**{one.name: environ.get(_kafka_variable(one.name), "") for one in fields(cls)})
+
+    def to_environ(self) -> dict[str, str]:
+        return {_kafka_variable(one.name): getattr(self, one.name) for one in fields(self)}
+
+
+@dataclass(frozen=True)
 class Settings:
-    """One local mesh. `kafka_bootstrap` empty means: start a broker."""
+    """One local mesh."""
 
     home: Home
     port_base: int
     runner: Runner
     broker: BrokerChoice
-    kafka_bootstrap: str
+    kafka: ExternalKafka
     num_replicas: int
 
     @property
@@ -62,7 +73,7 @@ class Settings:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> "Settings":
-        """Read INFERWAY_HOME, _PORT_BASE, _ENGINE_RUNNER, _LOCAL_BROKER, _LOCAL_REPLICAS and _KAFKA_BOOTSTRAP; raises LocalError."""
+        """Read INFERWAY_HOME, _PORT_BASE, _ENGINE_RUNNER, _LOCAL_BROKER, _LOCAL_REPLICAS and _KAFKA_*; raises LocalError."""
         port_base = _number(environ, "INFERWAY_PORT_BASE", DEFAULT_BASE)
         try:
             PortPlan.from_base(port_base)
@@ -73,7 +84,7 @@ class Settings:
             port_base=port_base,
             runner=Runner(_choice(environ, "INFERWAY_ENGINE_RUNNER", Runner.TORCH, tuple(Runner))),
             broker=BrokerChoice(_choice(environ, "INFERWAY_LOCAL_BROKER", BrokerChoice.AUTO, tuple(BrokerChoice))),
-            kafka_bootstrap=environ.get("INFERWAY_KAFKA_BOOTSTRAP", ""),
+            kafka=ExternalKafka.from_environ(environ),
             num_replicas=_number(environ, "INFERWAY_LOCAL_REPLICAS", 2),
         )
 
@@ -85,8 +96,12 @@ class Settings:
             "INFERWAY_ENGINE_RUNNER": self.runner.value,
             "INFERWAY_LOCAL_BROKER": self.broker.value,
             "INFERWAY_LOCAL_REPLICAS": str(self.num_replicas),
-            "INFERWAY_KAFKA_BOOTSTRAP": self.kafka_bootstrap,
+            **self.kafka.to_environ(),
         }
+
+
+def _kafka_variable(name: str) -> str:
+    return f"INFERWAY_KAFKA_{name.upper()}"
 
 
 def _default_home() -> Path:

@@ -78,7 +78,7 @@ async def _prepare(settings: Settings, kind: BrokerKind, environ: Mapping[str, s
     preflight.check_ports(settings.ports.listeners())
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(asyncio.to_thread(_prepare_edge, settings))
+            group.create_task(asyncio.to_thread(_write_files, settings))
             group.create_task(_in_step(progress, f"Broker: {kind.value}", lambda _: broker.prepare(kind, settings, environ)))
             group.create_task(_in_step(progress, f"Model {MODEL}", lambda step: _import_model(settings.home, step)))
     except ExceptionGroup as group:
@@ -91,9 +91,11 @@ async def _in_step(progress: Progress, name: str, work: Callable[[Step], None]) 
         await asyncio.to_thread(work, step)
 
 
-def _prepare_edge(settings: Settings) -> None:
+def _write_files(settings: Settings) -> None:
     certificates = certs.ensure(settings.home.certs, datetime.datetime.now(datetime.UTC))
     envoy.prepare(settings.home, settings.ports, certificates)
+    if settings.kafka.sasl_password:
+        write_atomically(settings.home.kafka_password_file, settings.kafka.sasl_password.encode())
     write_atomically(settings.home.descriptors, descriptor_set(inference_pb2.DESCRIPTOR).SerializeToString())
 
 
