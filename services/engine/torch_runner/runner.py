@@ -1,5 +1,6 @@
 """The torch `ModelRunner`: one loaded llama model, its KV pool and the step function."""
 
+import re
 from collections.abc import Sequence
 
 import torch
@@ -16,6 +17,7 @@ from services.engine.torch_runner.weights import LlamaConfig, LlamaWeights, load
 from services.kit.errors import ConfigError
 from services.kit.model_store import CONFIG, WEIGHTS, ModelStore, ModelVersion
 
+_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -100,11 +102,11 @@ class TorchRunner:
 
 
 def _device(settings: RunnerSettings) -> torch.device:
+    if not _DEVICE.fullmatch(settings.device):
+        raise ConfigError(f"device {settings.device!r} is not supported; use cpu, cuda or cuda:<index>")
     device = torch.device(settings.device)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device {settings.device} was asked for and torch sees no CUDA device")
-    if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"device {settings.device!r} is not supported; use cpu or cuda")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"device {settings.device} was asked for and torch sees {torch.cuda.device_count()} CUDA devices")
     return device
 
 
