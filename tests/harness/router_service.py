@@ -130,9 +130,9 @@ class DispatchClient:
             return error
         raise AssertionError("the stream ended without an error")
 
-    async def replicas(self) -> list[router_pb2.ReplicaView]:
+    async def replicas(self, model: str = "") -> list[router_pb2.ReplicaView]:
         """What ListReplicas says."""
-        return list((await self.stub.ListReplicas(router_pb2.ListReplicasRequest(), timeout=WAIT_S)).replicas)
+        return list((await self.stub.ListReplicas(router_pb2.ListReplicasRequest(model=model), timeout=WAIT_S)).replicas)
 
     async def explain(self, **fields: Any) -> router_pb2.ExplainResponse:
         """What Explain says about a want."""

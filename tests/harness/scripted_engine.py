@@ -34,12 +34,11 @@ class ScriptedEngine(engine_pb2_grpc.EngineServicer):
         self.model_version = "v1"
         self.incarnation = ""
         self.load = engine_pb2.WatchLoadResponse(max_num_sequences=max_num_sequences, num_blocks=num_blocks)
-        self.num_watchers = 0
-        self.watched = asyncio.Event()
+        self.num_watches = 0
         self._changed = asyncio.Event()
         self._server: grpc.aio.Server | None = None
         self._port = 0
-        self._period_s = period_s
+        self.period_s = period_s
 
     @property
     def address(self) -> str:
@@ -52,6 +51,11 @@ class ScriptedEngine(engine_pb2_grpc.EngineServicer):
         engine_pb2_grpc.add_EngineServicer_to_server(self, self._server)
         self._port = self._server.add_insecure_port(f"127.0.0.1:{self._port}")
         await self._server.start()
+
+    def listen_on(self, other: ScriptedEngine) -> None:
+        """Claims the address of another process."""
+        self._port = other._port
+        self.incarnation = uuid.uuid4().hex
 
     async def kill(self) -> None:
         """Every connection ends now, without a word."""
@@ -95,14 +99,10 @@ class ScriptedEngine(engine_pb2_grpc.EngineServicer):
 
     async def WatchLoad(self, request: engine_pb2.WatchLoadRequest, context: Context) -> AsyncIterator[engine_pb2.WatchLoadResponse]:
         """See engine.proto."""
-        self.num_watchers += 1
-        self.watched.set()
-        try:
-            while True:
-                changed = self._changed
-                yield self.load
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._period_s):
-                        await changed.wait()
-        finally:
-            self.num_watchers -= 1
+        self.num_watches += 1
+        while True:
+            changed = self._changed
+            yield self.load
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.period_s):
+                    await changed.wait()

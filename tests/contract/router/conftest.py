@@ -94,12 +94,19 @@ def shared_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer
     server.kill()
 
 
-@pytest.fixture
-async def mesh(shared_etcd: EtcdServer) -> AsyncIterator[Mesh]:
-    client = EtcdClient([shared_etcd.endpoint])
+@contextlib.asynccontextmanager
+async def open_mesh(etcd: EtcdServer) -> AsyncIterator[Mesh]:
+    """A mesh on an empty registry; ends everything that was started in it."""
+    client = EtcdClient([etcd.endpoint])
     try:
         await client.delete(keyspace.ROOT, prefix=True)
         async with contextlib.AsyncExitStack() as stack:
-            yield Mesh(shared_etcd, client, stack)
+            yield Mesh(etcd, client, stack)
     finally:
         await client.close()
+
+
+@pytest.fixture
+async def mesh(shared_etcd: EtcdServer) -> AsyncIterator[Mesh]:
+    async with open_mesh(shared_etcd) as mesh:
+        yield mesh
