@@ -56,7 +56,7 @@ class Gateway:
         self._stored_keys = RegistryKeys(self._etcd, watched)
         self._deployments = RegistryDeployments(self._etcd, watched)
         self._producer = KafkaProducer(KafkaSettings(bootstrap=config.kafka_bootstrap))
-        self._outboxes = OutboxFleet(
+        self.outboxes = OutboxFleet(
             OutboxDirectory(Path(config.home) / "outbox" / "gateway", max_bytes=config.usage_outbox_max_bytes),
             self._producer,
             self._etcd,
@@ -73,7 +73,7 @@ class Gateway:
 
     def _make_pipeline(self) -> Pipeline:
         config = self._config
-        records = UsageOutbox(self._outboxes.own, config.usage_topic)
+        records = UsageOutbox(self.outboxes.own, config.usage_topic)
         limits = GenerationLimits(config.max_num_attempts, config.cancel_timeout_s)
         meter = GatewayMetrics(self.registry)
         self._admission = Admission(records, config.max_num_requests)
@@ -102,7 +102,7 @@ class Gateway:
     async def run(self, state: ServiceState) -> None:
         """Owns the background work. Ready once keys and models are known: a router that is away is the requests' news, not the edge's."""
         async with asyncio.TaskGroup() as tasks:
-            for work in (self._stored_keys, self._deployments, self._models, self._outboxes, self._dispatch, self._sessions):
+            for work in (self._stored_keys, self._deployments, self._models, self.outboxes, self._dispatch, self._sessions):
                 tasks.create_task(work.run())
             if self._operator_key:
                 tasks.create_task(self._admin_store.ensure_operator_key(self._operator_key, self._clock))
@@ -118,7 +118,7 @@ class Gateway:
     async def close(self) -> None:
         """Ends connections, files and threads."""
         await self._tasks.drain(0)
-        await self._outboxes.close()
+        await self.outboxes.close()
         await self._producer.close()
         await self._router.close()
         await self._etcd.close()
