@@ -1,0 +1,169 @@
+"""Scheduler and node agent as real processes over a real etcd, and a client of the control plane that waits for what it wants to see."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import grpc
+
+from inferway.common.v1 import registry_pb2
+from inferway.scheduler.v1 import scheduler_pb2 as pb
+from inferway.scheduler.v1 import scheduler_pb2_grpc
+from services.kit.channel import connect
+from tests.harness.etcd import EtcdServer, free_port
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+WAIT_S = 40.0
+CALL_S = 5.0
+READY = registry_pb2.REPLICA_STATE_READY
+RUNNING = registry_pb2.REPLICA_PROCESS_PHASE_RUNNING
+STAND_IN = f"{sys.executable},-m,tests.harness.scripted_replica"
+
+
+class ServiceProcess:
+    """One of our processes, with its output in a file."""
+
+    def __init__(self, module: str, environ: Mapping[str, str], log: Path) -> None:
+        path = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "protos" / "gen")])
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("INFERWAY_")}
+        self.log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module],
+                env={**inherited, "PYTHONPATH": path, **environ},
+                cwd=REPOSITORY,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def kill(self) -> None:
+        """kill -9, and waits for the end."""
+        self._process.kill()
+        self._process.wait()
+
+    async def stop(self) -> int:
+        """SIGTERM; returns the exit status."""
+        self._process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(WAIT_S):
+            while (status := self._process.poll()) is None:
+                await asyncio.sleep(0.02)
+        return status
+
+
+class ControlPlane:
+    """Starts and ends the processes of one test, and asks the scheduler."""
+
+    def __init__(self, home: Path, etcd: EtcdServer) -> None:
+        self.home = home
+        self.etcd = etcd
+        self.processes: list[ServiceProcess] = []
+        self._channels: list[grpc.aio.Channel] = []
+        self._next_replica_port = free_port() % 20000 + 20000
+
+    def start_scheduler(self, **settings: str) -> "Scheduler":
+        port = free_port()
+        environ = {"PORT": str(port), "ETCD_ENDPOINTS": self.etcd.endpoint, "LEADER_TTL_S": "2", "NODE_GRACE_S": "4", **settings}
+        process = self._start("services.scheduler", "SCHEDULER", environ, f"scheduler-{port}")
+        channel = connect(f"127.0.0.1:{port}")
+        self._channels.append(channel)
+        return Scheduler(process, channel)
+
+    def start_node(self, node_id: str = "a", **settings: str) -> ServiceProcess:
+        first = self._next_replica_port
+        self._next_replica_port += 40
+        environ = {
+            "NODE_ID": node_id,
+            "HOME": str(self.home),
+            "PORT": str(free_port()),
+            "ETCD_ENDPOINTS": self.etcd.endpoint,
+            "LEASE_TTL_S": "2",
+            "REPLICA_PORT_FIRST": str(first),
+            "REPLICA_PORT_LAST": str(first + 39),
+            "REPLICA_COMMAND": STAND_IN,
+            "HEALTH_INTERVAL_S": "0.1",
+            "REPLICA_UNHEALTHY_TIMEOUT_S": "2",
+            **settings,
+        }
+        return self._start("services.engine.node", "NODE", environ, f"node-{node_id}")
+
+    async def close(self) -> None:
+        for channel in self._channels:
+            await channel.close()
+        for process in self.processes:
+            process.kill()
+
+    def _start(self, module: str, name: str, settings: Mapping[str, str], log: str) -> ServiceProcess:
+        environ = {f"INFERWAY_{name}_{field}": value for field, value in settings.items()}
+        process = ServiceProcess(module, environ, self.home / f"{log}.out")
+        self.processes.append(process)
+        return process
+
+
+class Scheduler:
+    """A scheduler process and its answers. `until` polls: the control plane has no watch."""
+
+    def __init__(self, process: ServiceProcess, channel: grpc.aio.Channel) -> None:
+        self.process = process
+        self.stub = scheduler_pb2_grpc.ControlPlaneStub(channel)
+
+    async def deploy(self, model: str, num_replicas: int, drain_timeout_s: int = 20, **engine_settings: str) -> registry_pb2.Deployment:
+        deployment = registry_pb2.Deployment(
+            model=model, num_replicas=num_replicas, drain_timeout_s=drain_timeout_s, engine_settings=engine_settings
+        )
+        request = pb.DeployRequest(deployment=deployment)
+        return (await self.stub.Deploy(request, timeout=CALL_S, wait_for_ready=True)).deployment
+
+    async def assignments(self) -> dict[str, pb.AssignmentStatus]:
+        response = await self.stub.ListAssignments(pb.ListAssignmentsRequest(), timeout=CALL_S)
+        return {each.assignment.replica_id: each for each in response.assignments}
+
+    async def until(self, wanted: Callable[[dict[str, pb.AssignmentStatus]], bool]) -> dict[str, pb.AssignmentStatus]:
+        """The first state of the assignments that is as wanted."""
+        return await eventually(self.assignments, wanted)
+
+    async def until_ready(self, *replica_ids: str) -> dict[str, pb.AssignmentStatus]:
+        """Waits until exactly these replicas are assigned, ready, and known as healthy by their node agent."""
+        return await self.until(
+            lambda found: (
+                found.keys() == set(replica_ids) and all(each.state == READY and each.process.phase == RUNNING for each in found.values())
+            )
+        )
+
+    async def status(self, model: str) -> pb.DeploymentStatus:
+        response = await self.stub.ListDeployments(pb.ListDeploymentsRequest(), timeout=CALL_S)
+        return {each.deployment.model: each for each in response.deployments}[model]
+
+    async def until_status(self, model: str, wanted: Callable[[pb.DeploymentStatus], bool]) -> pb.DeploymentStatus:
+        async def ask() -> pb.DeploymentStatus:
+            return await self.status(model)
+
+        return await eventually(ask, wanted)
+
+    async def explain(self, model: str) -> list[str]:
+        return list((await self.stub.Explain(pb.ExplainRequest(model=model), timeout=CALL_S)).decisions)
+
+
+async def eventually(ask, wanted, timeout_s: float = WAIT_S):  # type: ignore[no-untyped-def]
+    """Asks again and again, the registry's absence included, until the answer is as wanted."""
+    answer = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                try:
+                    answer = await ask()
+                    if wanted(answer):
+                        return answer
+                except grpc.aio.AioRpcError as error:
+                    answer = error.details()
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError(f"not seen within {timeout_s} s; the last answer was: {answer}") from None
