@@ -65,10 +65,6 @@ class Home:
         return self.run / "demo-key"
 
     @property
-    def kafka_password_file(self) -> Path:
-        return self.run / "kafka-password"
-
-    @property
     def envoy_config(self) -> Path:
         return self.run / "envoy.yaml"
 

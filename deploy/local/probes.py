@@ -16,7 +16,7 @@ def http(port: int, path: str, expect: bytes = b"") -> Probe:
     """Ready when GET answers 200 and, if given, the body contains `expect`."""
 
     async def probe() -> bool:
-        request = f"GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n".encode()
+        request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode()
         answer = await _exchange(port, request, lambda reader: reader.read(_MAX_RESPONSE_BYTES))
         head, _, body = answer.partition(b"\r\n\r\n")
         return head.split(b"\r\n", 1)[0].split(b" ")[1:2] == [b"200"] and expect in body
