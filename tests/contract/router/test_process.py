@@ -20,6 +20,12 @@ async def start(**settings: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(sys.executable, "-m", "services.router", env=environ, stderr=asyncio.subprocess.PIPE)
 
 
+def kill(process: asyncio.subprocess.Process) -> None:
+    """Ends what a failed test left behind."""
+    if process.returncode is None:
+        process.kill()
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -37,8 +43,9 @@ async def test_process_bad_setting_is_a_start_up_error(settings: dict[str, str],
 
 async def test_process_serves_and_sigterm_sends_gateways_away(mesh: Mesh) -> None:
     port = free_port()
-    process = await start(port=str(port), metrics_port="0", etcd_endpoints=mesh.etcd.endpoint)
     engine = await mesh.engine("a")
+    process = await start(port=str(port), metrics_port="0", etcd_endpoints=mesh.etcd.endpoint)
+    mesh.stack.callback(kill, process)
     gateway = DispatchClient(f"127.0.0.1:{port}")
     mesh.stack.push_async_callback(gateway.close)
     await asyncio.wait_for(gateway.channel.channel_ready(), 30)
