@@ -16,7 +16,9 @@ from services.gateway.records import Outcome, RecordSink
 from services.gateway.request import GenerationRequest
 from services.gateway.request_tasks import RequestTasks
 from services.kit.clock import Clock
-from services.kit.errors import Cancelled, ContextLengthExceeded, DeadlineExceeded, InferwayError
+from services.kit.errors import Cancelled, ContextLengthExceeded, DeadlineExceeded, FieldError, InferwayError, Unavailable
+
+_DEADLINE_SLACK_MS = 50
 
 
 class ModelDirectory(Protocol):
@@ -78,7 +80,10 @@ class Pipeline:
     async def _encode(self, model: ServedModel, request: GenerationRequest) -> tuple[int, ...]:
         """Token ids of the prompt, made away from the event loop."""
         loop = asyncio.get_running_loop()
-        return tuple(await loop.run_in_executor(self.tokenizer_threads, model.template.encode, request.messages))
+        prompt = tuple(await loop.run_in_executor(self.tokenizer_threads, model.template.encode, request.messages))
+        if not prompt:
+            raise FieldError("messages", "the messages make an empty prompt")
+        return prompt
 
     def _open(self, call: Call, identity: Identity, request: GenerationRequest, model: ServedModel, prompt: tuple[int, ...]) -> Charge:
         """The charge of an accepted request; CONTEXT_LENGTH_EXCEEDED when prompt and asked output do not fit."""
@@ -107,13 +112,19 @@ class Pipeline:
                 finally:
                     answer.on_cancel(None)
         except TimeoutError:
-            charge.fail(
-                Cancelled("the client cancelled the request")
-                if answer.cancelled
-                else DeadlineExceeded("the deadline passed while the answer was made")
-            )
+            charge.fail(self._end_of_time(charge, answer))
+        except asyncio.CancelledError:
+            charge.fail(Unavailable("the service is shutting down", reason="DRAINING", retry_after_s=1.0))
+            raise
         except InferwayError as error:
             charge.fail(error)
+
+    def _end_of_time(self, charge: Charge, answer: Answer) -> InferwayError:
+        """What ran out. A client's own deadline makes it hang up in the same moment: that is a deadline, not a change of mind."""
+        passed = self.clock.unix_ms() >= charge.deadline_unix_ms - _DEADLINE_SLACK_MS
+        if answer.cancelled and not passed:
+            return Cancelled("the client cancelled the request")
+        return DeadlineExceeded("the deadline passed while the answer was made")
 
     async def _settle(self, charge: Charge) -> None:
         """The one place where a charge ends: its record is durable before the client learns of the end."""

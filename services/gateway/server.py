@@ -22,6 +22,7 @@ from services.gateway.keys import Keys
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.models import Models
 from services.gateway.pipeline import Pipeline
+from services.gateway.request_log import RequestLog
 from services.gateway.request_tasks import RequestTasks
 from services.gateway.servicer.admin import AdminServicer
 from services.gateway.servicer.inference import InferenceServicer
@@ -75,16 +76,16 @@ class Gateway:
         config = self._config
         records = UsageOutbox(self.outboxes.own, config.usage_topic)
         limits = GenerationLimits(config.max_num_attempts, config.cancel_timeout_s)
-        meter = GatewayMetrics(self.registry)
+        metrics = GatewayMetrics(self.registry)
         self._admission = Admission(records, config.max_num_requests)
-        meter.watch(lambda: self._admission.num_requests, lambda: self._dispatch.connected, lambda: self._sessions.num_open)
+        metrics.watch(lambda: self._admission.num_requests, lambda: self._dispatch.connected, lambda: self._sessions.num_open)
         return Pipeline(
             keys=self._keys,
             models=self._models,
             admission=self._admission,
             generation=Generation(self._dispatch, self._sessions, self._clock, limits),
             records=records,
-            meter=meter,
+            meter=RequestLog(metrics),
             tokenizer_threads=self._threads,
             tasks=self._tasks,
             clock=self._clock,
