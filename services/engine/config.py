@@ -29,7 +29,7 @@ class EngineConfig:
     etcd_endpoints: tuple[str, ...] = ()
     """Empty: the replica registers nowhere; for tests and benchmarks."""
     lease_ttl_s: int = 10
-    kafka_bootstrap: str = ""
+    kafka_bootstrap: tuple[str, ...] = ()
     """Empty: attempt records stay in the outbox."""
     outbox_max_bytes: int = 256 * 1024 * 1024
     runner: str = "torch"

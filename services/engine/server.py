@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,22 +17,18 @@ from services.engine.clients import ReplicaEntry, UsageRecorder
 from services.engine.config import EngineConfig
 from services.engine.engine import Engine, EngineLimits, Phase
 from services.engine.inbox import Inbox
+from services.engine.mesh import Mesh
 from services.engine.metrics import EngineMetrics, LoadCollector
 from services.engine.reports import Reports
-from services.engine.runner import ModelInfo, ModelRunner
+from services.engine.runner import ModelInfo, ModelRunner, RunnerSettings
 from services.engine.runner_registry import make_runner
 from services.engine.servicer import EngineServicer
 from services.engine.step_loop import StepLoop
 from services.engine.token_bytes import TokenBytes
-from services.kit import keyspace
 from services.kit.clock import SystemClock
 from services.kit.errors import ConfigError, InferwayError
-from services.kit.etcd import EtcdClient, LeaseKeeper
 from services.kit.metrics import new_registry
 from services.kit.model_store import TOKENIZER, ModelStore, ModelVersion
-from services.kit.outbox import Outbox
-from services.kit.outbox_directory import OutboxDirectory
-from services.kit.registration import Registration
 from services.kit.server import ServerSettings, ServiceState, serve
 
 SERVICE = "inferway.engine.v1.Engine"
@@ -49,9 +45,9 @@ async def serve_replica(config: EngineConfig, stop: asyncio.Event | None = None)
         vocabulary = TokenBytes.from_json(version.read(TOKENIZER))
     except InferwayError as error:
         raise ConfigError(error.message) from error
-    outbox = OutboxDirectory(Path(config.home) / "outbox" / "engine", max_bytes=config.outbox_max_bytes).open_own()
     registry = new_registry()
-    replica = Replica(config, version, vocabulary, outbox, registry)
+    mesh = Mesh(config, registry)
+    replica = Replica(config, version, vocabulary, mesh, registry)
     try:
         await serve(
             _server_settings(config),
@@ -63,17 +59,24 @@ async def serve_replica(config: EngineConfig, stop: asyncio.Event | None = None)
             stop=stop,
         )
     finally:
-        await outbox.close()
+        await mesh.close()
 
 
 class Replica:
     """One replica with all its parts. Lives in the event loop."""
 
     def __init__(
-        self, config: EngineConfig, version: ModelVersion, vocabulary: TokenBytes, outbox: Outbox, registry: CollectorRegistry
+        self,
+        config: EngineConfig,
+        version: ModelVersion,
+        vocabulary: TokenBytes,
+        mesh: Mesh,
+        registry: CollectorRegistry,
+        make_runner: Callable[[str, RunnerSettings], ModelRunner] = make_runner,
     ) -> None:
         self._config = config
-        self._outbox = outbox
+        self._make_runner = make_runner
+        self._mesh = mesh
         self._clock = SystemClock()
         self._loop = asyncio.get_running_loop()
         replica_id = config.replica_id or f"replica-{uuid.uuid4().hex[:8]}"
@@ -87,7 +90,7 @@ class Replica:
             vocabulary,
             self._inbox,
             self._reports,
-            UsageRecorder(outbox, replica_id, version.name, version.version),
+            UsageRecorder(mesh.outbox, replica_id, version.name, version.version),
             EngineMetrics(registry, version.name),
             self._clock,
             self._steps.heartbeat_age_s,
@@ -102,6 +105,7 @@ class Replica:
 
     async def run(self, state: ServiceState) -> None:
         """Load the model, become ready, serve until cancelled. Raises when the step loop ends: its sequences are lost."""
+        self._entry.replica.address = f"{self._config.advertised_host or self._config.host}:{state.port}"
         self._steps.start()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -110,7 +114,7 @@ class Replica:
                 tasks.create_task(self._watch_step_loop())
                 tasks.create_task(self._become_ready())
                 tasks.create_task(self._show_health(state))
-                tasks.create_task(self._stay_registered(state.port))
+                tasks.create_task(self._mesh.run(self._entry))
         finally:
             self._inbox.close()
             self._reports.close()
@@ -120,10 +124,7 @@ class Replica:
         """Take no more work, let running work end, and give its records time to leave; returns how many attempts were cut off."""
         self._entry.show(Phase.DRAINING, self._clock.unix_ms())
         num_aborted = await self.engine.drain(timeout_s)
-        if self._config.kafka_bootstrap:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(FLUSH_TIMEOUT_S):
-                    await self._outbox.wait_empty()
+        await self._mesh.flush(FLUSH_TIMEOUT_S)
         return num_aborted
 
     async def stop(self, timeout_s: float) -> None:
@@ -132,7 +133,7 @@ class Replica:
         self.engine.close()
 
     def _load_runner(self) -> ModelRunner:
-        return make_runner(self._config.runner, self._config.runner_settings)
+        return self._make_runner(self._config.runner, self._config.runner_settings)
 
     def _batch_limits(self, info: ModelInfo) -> BatchLimits:
         config = self._config
@@ -158,24 +159,6 @@ class Replica:
             late = self.engine.has_work and self._steps.heartbeat_age_s() > self._config.heartbeat_bound_s
             await state.set_ready(self.engine.phase is Phase.READY and not late)
             await asyncio.sleep(HEALTH_INTERVAL_S)
-
-    async def _stay_registered(self, port: int) -> None:
-        config, replica = self._config, self._entry.replica
-        replica.address = f"{config.advertised_host or config.host}:{port}"
-        if not config.etcd_endpoints:
-            return
-        client = EtcdClient(config.etcd_endpoints)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                keeper = LeaseKeeper(client)
-                registration = Registration(
-                    client, keeper, keyspace.replica(replica.model, replica.replica_id), replica, ttl_s=config.lease_ttl_s
-                )
-                self._entry.publish_to(registration)
-                tasks.create_task(keeper.run())
-                tasks.create_task(registration.run())
-        finally:
-            await client.close()
 
 
 def _server_settings(config: EngineConfig) -> ServerSettings:

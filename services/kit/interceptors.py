@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import re
 import time
@@ -57,7 +58,8 @@ class _Wrapping(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         kind = ("stream" if handler.request_streaming else "unary") + "_" + ("stream" if handler.response_streaming else "unary")
         inner = getattr(handler, kind)
-        wrapped = self._streaming(method, inner) if handler.response_streaming else self._unary(method, inner)
+        # A streaming handler that is a coroutine writes through its context; grpc's own health service does.
+        wrapped = self._streaming(method, inner) if inspect.isasyncgenfunction(inner) else self._unary(method, inner)
         make = getattr(grpc, f"{kind}_rpc_method_handler")
         return make(wrapped, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer)  # type: ignore[no-any-return]
 
