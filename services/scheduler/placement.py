@@ -88,7 +88,7 @@ class _Planner:
         while len(staying) > deployment.num_replicas:
             victim = max(staying, key=self._dispensability(staying))
             staying.remove(victim)
-            self._drain(victim, f"{deployment.model} wants {deployment.num_replicas} replicas and has {len(staying) + 1}")
+            self._drain(victim, f"{deployment.model} wants {deployment.num_replicas} and has {len(staying) + 1}")
 
     def _drain_outdated(self, deployment: Deployment, current: list[Assignment], outdated: list[Assignment], can_replace: bool) -> int:
         """Replicas of an earlier version or with earlier settings go when they are of no use or the others suffice."""
@@ -118,7 +118,7 @@ class _Planner:
             if node is None:
                 return placed
             why = (
-                f"{deployment.model} wants {deployment.num_replicas} replicas and has {num_before + placed}; "
+                f"{deployment.model} wants {deployment.num_replicas} and has {num_before + placed}; "
                 f"{node.node_id} runs {self._capacity.load(node)} and keeps the replicas most apart"
             )
             assignment = Assignment(

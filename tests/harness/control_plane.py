@@ -50,13 +50,18 @@ class ServiceProcess:
         self._process.kill()
         self._process.wait()
 
+    async def until_logged(self, text: str) -> None:
+        """Waits until the process has written the text."""
+
+        async def read() -> str:
+            return self.log.read_text()
+
+        await eventually(read, lambda written: text in written)
+
     async def stop(self) -> int:
         """SIGTERM; returns the exit status."""
         self._process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(WAIT_S):
-            while (status := self._process.poll()) is None:
-                await asyncio.sleep(0.02)
-        return status
+        return await asyncio.to_thread(self._process.wait, WAIT_S)
 
 
 class ControlPlane:

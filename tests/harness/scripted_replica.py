@@ -5,6 +5,7 @@ While `<home>/hang-<id>` exists its health says NOT_SERVING.
 """
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -73,8 +74,8 @@ class ScriptedReplica(engine_pb2_grpc.EngineServicer):
     async def drain(self, timeout_s: float) -> None:
         self._draining = True
         self._entry.update(self._message(pb.REPLICA_STATE_DRAINING))
-        while self._settings.script == "busy" and not self._mark("finish").exists() and not self._told_to_end.is_set():
-            await asyncio.sleep(_LOOK_S)
+        if self._settings.script == "busy":
+            await self._until_finished()
 
     async def _show_health(self, state: ServiceState) -> None:
         if self._settings.script == "unready":
@@ -84,6 +85,13 @@ class ScriptedReplica(engine_pb2_grpc.EngineServicer):
             await state.set_ready(not self._mark("hang").exists())
             await asyncio.sleep(_LOOK_S)
         await asyncio.Event().wait()
+
+    async def _until_finished(self) -> None:
+        while not self._mark("finish").exists():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await self._told_to_end.wait()
+                    return
 
     def _mark(self, what: str) -> Path:
         return self._home / f"{what}-{self._settings.replica_id}"
