@@ -10,11 +10,13 @@ from typing import Any
 
 import grpc
 from google.api.httpbody_pb2 import HttpBody
+from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from inferway.edge.v1 import inference_pb2 as native
 from inferway.edge.v1 import inference_pb2_grpc, openai_pb2_grpc
 
+QUOTED = 'a "quoted" reason: 100% \\ é'
 JSON, SSE = "application/json", "text/event-stream"
 Code = grpc.StatusCode
 GRPC_OF = {
@@ -200,7 +202,9 @@ async def _maybe_fail(model: str, context: Any) -> None:
     if kind == "refuse":
         await refuse(context, int(argument), "Refused by the script.")
     elif kind == "status":
-        await context.abort(Code[argument], 'a "quoted" reason')
+        await context.abort(Code[argument], QUOTED)
+    elif kind == "rich":
+        await context.abort(Code[argument], QUOTED, (("grpc-status-details-bin", details(Code[argument], QUOTED)),))
     elif kind == "late":
         await context.send_initial_metadata((("x-scripted", "1"),))
         await context.abort(Code[argument], "after the metadata")
@@ -212,10 +216,19 @@ async def refuse(context: Any, http: int, message: str) -> None:
     """The written convention between gateway and edge: status and JSON body in trailing metadata."""
     kind = "server_error" if http >= 500 else "invalid_request_error"
     error = {"message": message, "type": kind, "param": "model", "code": "scripted"}
-    trailers = [("x-http-status", str(http)), ("x-openai-error", json.dumps({"error": error}))]
+    trailers: list[tuple[str, str | bytes]] = [("x-http-status", str(http)), ("x-openai-error", json.dumps({"error": error}))]
+    trailers.append(("grpc-status-details-bin", details(GRPC_OF[http], message)))
     if http == 429:
         trailers.append(("retry-after", "7"))
     await context.abort(GRPC_OF[http], message, tuple(trailers))
+
+
+def details(code: grpc.StatusCode, message: str) -> bytes:
+    """A google.rpc.Status with one detail that Envoy knows and one that it cannot know."""
+    rich = status_pb2.Status(code=code.value[0], message=message)
+    rich.details.add().Pack(error_details_pb2.ErrorInfo(reason="SCRIPTED", domain="inferway"))
+    rich.details.add(type_url="type.googleapis.com/inferway.unknown.v1.Detail", value=b"\x08\x01")
+    return rich.SerializeToString()
 
 
 def card(model: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import pytest_asyncio
 from inferway.edge.v1 import inference_pb2 as native
 from inferway.edge.v1 import inference_pb2_grpc
 from tests.harness.edge import Edge, raw_exchange
-from tests.harness.scripted_gateway import GRPC_OF, ScriptedGateway
+from tests.harness.scripted_gateway import GRPC_OF, QUOTED, ScriptedGateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 CHAT = "/v1/chat/completions"
@@ -63,7 +63,7 @@ async def test_gateway_refusal_is_the_official_clients_exception(
     assert caught.value.code == "scripted"
 
 
-@pytest.mark.parametrize("kind", ["status", "late"])
+@pytest.mark.parametrize("kind", ["status", "late", "rich"])
 @pytest.mark.parametrize(
     ("code", "status", "type_"),
     [
@@ -79,7 +79,14 @@ async def test_gateway_refusal_is_the_official_clients_exception(
 async def test_bare_grpc_status_takes_the_openai_shape(http: httpx2.AsyncClient, kind: str, code: str, status: int, type_: str) -> None:
     error = error_of(await http.post(CHAT, json={"model": f"{kind}:{code}", "stream": True}), status)
     assert error["type"] == type_
-    assert error["message"] == ('a "quoted" reason' if kind == "status" else "after the metadata")
+    assert error["message"] == ("after the metadata" if kind == "late" else QUOTED)
+
+
+@pytest.mark.parametrize("model", ["refuse:404", "status:NOT_FOUND", "rich:NOT_FOUND", "late:NOT_FOUND"])
+async def test_refusal_of_a_unary_method_takes_the_openai_shape(http: httpx2.AsyncClient, model: str) -> None:
+    error = error_of(await http.get(f"/v1/models/{model}"), 404)
+    assert error["type"] == "invalid_request_error"
+    assert error["message"] in ("Refused by the script.", "after the metadata", QUOTED)
 
 
 async def test_fault_of_the_gateway_is_a_shaped_500(http: httpx2.AsyncClient) -> None:
