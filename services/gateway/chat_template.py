@@ -53,11 +53,15 @@ class _ControlTokens:
             document = json.loads(tokenizer_json)
             added = document["added_tokens"]
             self._ids: dict[str, int] = {str(t["content"]): int(t["id"]) for t in added if t["special"] or t["id"] in eos_token_ids}
-            document["added_tokens"] = [token for token in added if token["content"] not in self._ids]
-            document["post_processor"] = None
-            self._text_tokenizer = Tokenizer.from_str(json.dumps(document))
         except (ValueError, KeyError, TypeError) as error:
-            raise DataLoss("the model's tokenizer cannot be read; import the model again") from error
+            raise _unreadable() from error
+        document["added_tokens"] = [token for token in added if token["content"] not in self._ids]
+        document["post_processor"] = None
+        try:
+            self._text_tokenizer = Tokenizer.from_str(json.dumps(document))
+        except Exception as error:
+            # The library raises nothing narrower.
+            raise _unreadable() from error
         self._pattern = re.compile("|".join(re.escape(token) for token in sorted(self._ids, key=len, reverse=True)) or r"(?!)")
         self._first = re.compile("[" + "".join(sorted({re.escape(token[0]) for token in self._ids})) + "]") if self._ids else self._pattern
 
@@ -81,6 +85,10 @@ class _ControlTokens:
     def _encode_text(self, text: str, ids: list[int]) -> None:
         if text:
             ids.extend(self._text_tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def _unreadable() -> DataLoss:
+    return DataLoss("the model's tokenizer cannot be read; import the model again")
 
 
 def _unused_mark(messages: Sequence[Message]) -> str:

@@ -177,7 +177,11 @@ def test_parse_chat_wrong_value_names_the_field(fields: dict[str, Any], param: s
         ({"messages": [{"role": "function", "content": "x", "name": "f"}]}, "messages[0].role", "UNSUPPORTED_FIELD"),
         ({"messages": [{"role": "assistant", "content": None, "tool_calls": [{}]}]}, "messages[0].tool_calls", "UNSUPPORTED_FIELD"),
         ({"messages": [{"role": "assistant", "content": "x", "refusal": "no"}]}, "messages[0].refusal", "UNSUPPORTED_FIELD"),
-        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "txt": 1}]}]}, "messages[0].content[0].txt", "UNKNOWN_FIELD"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "txt": 1}]}]},
+            "messages[0].content[0].txt",
+            "UNKNOWN_FIELD",
+        ),
         ({"stream": True, "stream_options": {"usage": True}}, "stream_options.usage", "UNKNOWN_FIELD"),
         (
             {"stream": True, "stream_options": {"include_obfuscation": True}},
