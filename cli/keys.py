@@ -6,11 +6,11 @@ import time
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from cli.clients import admin
 from cli.console import console, errors_console
 from cli.settings import current, operator_key
+from cli.tables import table
 from cli.times import day_of
 from deploy.local.local_keys import DEMO_TENANT
 from inferway.common.v1 import registry_pb2
@@ -41,13 +41,13 @@ def create(
 @app.command("list")
 def list_(tenant: Annotated[str, typer.Option(help="Only this tenant's.")] = "") -> None:
     """Show keys, without their secrets."""
-    table = Table("key", "tenant", "name", "models", "created", "expires", "operator", box=None)
+    rows = table(("key", "tenant", "name", "models", "created", "expires", "operator"))
     for key in asyncio.run(_keys(tenant)):
         expires = day_of(key.expires_unix_ms) if key.expires_unix_ms else "never"
         models = ", ".join(key.models) or "all"
         row = (key.key_id, key.tenant_id, key.display_name, models, day_of(key.created_unix_ms), expires, "yes" if key.admin else "")
-        table.add_row(*row)
-    console().print(table)
+        rows.add_row(*row)
+    console().print(rows)
 
 
 @app.command("revoke")

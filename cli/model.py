@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from cli.console import console, errors_console
 from cli.errors import CommandError
 from cli.live_progress import LiveProgress
 from cli.settings import current
+from cli.tables import table
 from deploy.local.mesh import REPOSITORY
 from services.kit.model_store import ModelStore, ModelVersion
 
@@ -33,11 +33,11 @@ def import_(source: Annotated[str, typer.Argument(help="A model card (YAML), or 
 @app.command("list")
 def list_() -> None:
     """Show every version in the store."""
-    table = Table("model", "version", "context", "size", "license", box=None)
+    rows = table(("model", "version", "context", "size", "license"))
     for found in ModelStore(current().home.root).list():
-        table.add_row(found.name, found.version, str(found.max_context_tokens), _size(found), found.license)
-    if table.row_count:
-        console().print(table)
+        rows.add_row(found.name, found.version, str(found.max_context_tokens), _size(found), found.license)
+    if rows.row_count:
+        console().print(rows)
     else:
         console().print("The store is empty. Run `inferway model import smollm2-135m-instruct`.")
 

@@ -9,21 +9,20 @@ from deploy.local.local_keys import operator_key_file, read_key
 from deploy.local.settings import Settings
 
 
-def chosen(**overrides: str | int | None) -> Settings:
-    """Settings from the environment with the options that were given; raises LocalError."""
+def overridden(environ: Mapping[str, str], **overrides: str | int | None) -> dict[str, str]:
+    """The environment with the options that were given on the command line put over it."""
     variables = {
         "port_base": "INFERWAY_PORT_BASE",
         "runner": "INFERWAY_ENGINE_RUNNER",
         "broker": "INFERWAY_LOCAL_BROKER",
         "replicas": "INFERWAY_LOCAL_REPLICAS",
     }
-    given = {variables[name]: str(value) for name, value in overrides.items() if value is not None}
-    return Settings.from_environ({**os.environ, **given})
+    return {**environ, **{variables[name]: str(value) for name, value in overrides.items() if value is not None}}
 
 
 def current() -> Settings:
     """Settings of the mesh that runs in this INFERWAY_HOME: where it runs is believed before the environment."""
-    settings = chosen()
+    settings = Settings.from_environ(os.environ)
     found = running.find(settings.home)
     return replace(settings, port_base=found.port_base) if found else settings
 

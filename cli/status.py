@@ -13,6 +13,7 @@ from cli.console import console
 from cli.errors import CommandError
 from cli.mesh_report import ChildReport, MeshReport, ReplicaReport, make
 from cli.settings import current
+from cli.tables import table
 from cli.times import span
 from deploy.local import running
 from deploy.local.mesh_status import MeshStatus
@@ -77,20 +78,20 @@ def _show(report: MeshReport) -> None:
 
 
 def _children(children: list[ChildReport]) -> Table:
-    table = Table("service", "state", "health", "pid", "ports", "since", "restarts", "last exit", box=None)
+    rows = table(("service", "state", "health", "pid", "ports", "since", "restarts", "last exit"))
     for one in children:
         ports = " ".join(f"{name} {port}" for name, port in one.ports.items())
         health = "[green]ok[/]" if one.healthy else "[red]no answer[/]"
         row = (one.service, _state(one.state), health, str(one.pid or ""), ports, span(one.since_s), str(one.restarts), one.last_exit)
-        table.add_row(*row)
-    return table
+        rows.add_row(*row)
+    return rows
 
 
 def _replica_table(replicas: list[ReplicaReport]) -> Table:
-    table = Table("replica", "state", "model", "version", "node", "address", "restarts", "last exit", box=None)
+    rows = table(("replica", "state", "model", "version", "node", "address", "restarts", "last exit"))
     for one in replicas:
-        table.add_row(one.replica, _state(one.state), one.model, one.version, one.node, one.address, str(one.restarts), one.last_exit)
-    return table
+        rows.add_row(one.replica, _state(one.state), one.model, one.version, one.node, one.address, str(one.restarts), one.last_exit)
+    return rows
 
 
 def _state(state: str) -> str:

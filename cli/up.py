@@ -8,8 +8,8 @@ import typer
 
 from cli.console import console, errors_console
 from cli.live_progress import LiveProgress
-from cli.settings import chosen
-from deploy.local.settings import BrokerChoice, Runner
+from cli.settings import overridden
+from deploy.local.settings import BrokerChoice, Runner, Settings
 
 
 def up(
@@ -21,9 +21,9 @@ def up(
     """Start everything on this machine and print how to talk to it. Does nothing but verify when it runs already."""
     from deploy.local.up import up as bring_up  # brings the model importer along, which other commands do without
 
-    settings = chosen(runner=runner, replicas=replicas, port_base=port_base, broker=broker)
+    environ = overridden(os.environ, runner=runner, replicas=replicas, port_base=port_base, broker=broker)
     with LiveProgress(errors_console()) as progress:
-        ready = asyncio.run(bring_up(settings, os.environ, progress))
+        ready = asyncio.run(bring_up(Settings.from_environ(environ), environ, progress))
     from cli.welcome import welcome
 
     console().print(welcome(ready), highlight=False, soft_wrap=True, markup=False)

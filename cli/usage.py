@@ -12,6 +12,7 @@ from rich.table import Table
 from cli.clients import ledger
 from cli.console import console
 from cli.settings import current
+from cli.tables import table
 from cli.times import moment_of
 from inferway.metering.v1 import metering_pb2
 
@@ -70,33 +71,30 @@ def _show_rows(rows: list[metering_pb2.UsageRow], dimensions: list[Dimension], *
         _print_json(rows)
         return
     fields = {Dimension.TENANT: "tenant_id", Dimension.MODEL: "model", Dimension.DAY: "day"}
-    table = Table(*(one.value for one in dimensions), box=None)
-    for title in ("requests", "prompt tokens", "of them cached", "output tokens"):
-        table.add_column(title, justify="right")
+    shown = table([one.value for one in dimensions], ("requests", "prompt tokens", "of them cached", "output tokens"))
     for row in rows:
         labels = [str(getattr(row, fields[one])) for one in dimensions]
         figures = (row.num_requests, row.prompt_tokens, row.cached_prompt_tokens, row.completion_tokens)
-        table.add_row(*labels, *(f"{figure:,}" for figure in figures))
-    _show(table)
+        shown.add_row(*labels, *(f"{figure:,}" for figure in figures))
+    _show(shown)
 
 
 def _show_requests(requests: list[metering_pb2.LedgerRequest], *, as_json: bool) -> None:
     if as_json:
         _print_json(requests)
         return
-    table = Table("sealed (UTC)", "completion", "tenant", "model", "surface", "outcome", box=None)
-    for title in ("prompt", "cached", "output", "attempts"):
-        table.add_column(title, justify="right")
+    texts = ("sealed (UTC)", "completion", "tenant", "model", "surface", "outcome")
+    shown = table(texts, ("prompt", "cached", "output", "attempts"))
     for one in requests:
         figures = (one.prompt_tokens, one.cached_prompt_tokens, one.completion_tokens, len(one.attempts))
         labels = (moment_of(one.sealed_unix_ms), one.completion_id, one.tenant_id, one.model, one.surface, one.outcome)
-        table.add_row(*labels, *(f"{figure:,}" for figure in figures))
-    _show(table)
+        shown.add_row(*labels, *(f"{figure:,}" for figure in figures))
+    _show(shown)
 
 
-def _show(table: Table) -> None:
-    if table.row_count:
-        console().print(table)
+def _show(rows: Table) -> None:
+    if rows.row_count:
+        console().print(rows)
     else:
         console().print("The ledger holds nothing that matches.")
 

@@ -3,7 +3,7 @@
 import asyncio
 import datetime
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deploy.envoy.descriptor import descriptor_set
 from deploy.local import broker, certs, envoy, first_answer, local_keys, preflight, running
@@ -17,7 +17,7 @@ from deploy.local.mesh_status import MeshStatus
 from deploy.local.mesh_watch import MeshWatch, until_empty
 from deploy.local.process import ProcessIdentity
 from deploy.local.progress import Progress, Step
-from deploy.local.settings import Settings
+from deploy.local.settings import Runner, Settings
 from deploy.local.supervise import exclusive
 from inferway.edge.v1 import inference_pb2
 from services.engine.model.card import load_card
@@ -28,6 +28,7 @@ from services.kit.etcd import EtcdClient
 
 MODEL = "smollm2-135m-instruct"
 CARD = REPOSITORY / "models" / f"{MODEL}.yaml"
+_FIXED_WHILE_RUNNING = ("INFERWAY_PORT_BASE", "INFERWAY_ENGINE_RUNNER")
 _REPLICAS_TIMEOUT_S = 180.0
 _ANSWER_TIMEOUT_S = 30.0
 
@@ -49,7 +50,7 @@ async def up(settings: Settings, environ: Mapping[str, str], progress: Progress)
         decision = broker.decide(settings, environ)
         found = running.find(settings.home)
         if found:
-            _check_same(settings, found)
+            settings = _as_running(settings, found, environ)
             keys = await _bring_to_answer(settings, found.supervisor, progress)
         else:
             await _prepare(settings, decision.kind, environ, progress)
@@ -62,12 +63,15 @@ async def up(settings: Settings, environ: Mapping[str, str], progress: Progress)
         return Ready(settings, keys, decision.reason, was_running=found is not None)
 
 
-def _check_same(settings: Settings, found: MeshStatus) -> None:
-    if (found.port_base, found.runner) != (settings.port_base, settings.runner.value):
+def _as_running(settings: Settings, found: MeshStatus, environ: Mapping[str, str]) -> Settings:
+    """The settings of the mesh that runs; raises LocalError when something else was asked for expressly."""
+    actual = replace(settings, port_base=found.port_base, runner=Runner(found.runner))
+    if any(environ.get(name) and settings.to_environ()[name] != actual.to_environ()[name] for name in _FIXED_WHILE_RUNNING):
         raise LocalError(
             f"A mesh of {settings.home.root} runs already, on port base {found.port_base} with the {found.runner} runner.",
             "Run `inferway down` first, or set another INFERWAY_HOME.",
         )
+    return actual
 
 
 async def _prepare(settings: Settings, kind: BrokerKind, environ: Mapping[str, str], progress: Progress) -> None:
