@@ -49,7 +49,7 @@ refuses() {
 }
 
 two_replicas() {
-  [ "$(compose exec -T engine-node sh -c 'cat /proc/[0-9]*/cmdline | tr "\0" " " | grep -o "services.engine " | wc -l')" = 2 ]
+  [ "$(compose exec -T engine-node sh -c 'cat /proc/[0-9]*/cmdline | tr "\0" " " | grep -o "[s]ervices.engine " | wc -l')" = 2 ]
 }
 
 # The ledger follows within seconds; `inferway usage` asks metering on its loopback port.
@@ -64,8 +64,10 @@ ledger_has_rows() {
 no_root() {
   local service
   for service in scheduler metering router engine-node gateway envoy; do
-    compose exec -T "$service" sh -c 'test "$(cut -d" " -f2 /proc/1/status | grep -c . )" -gt 0; grep "^Uid:" /proc/1/status' | grep -qv '^Uid:[[:space:]]*0[[:space:]]' \
-      || { echo "$service runs as root"; return 1; }
+    if ! compose exec -T "$service" sh -c '! grep -q "^Uid:[[:space:]]*0[[:space:]]" /proc/1/status'; then
+      echo "$service runs as root"
+      return 1
+    fi
   done
 }
 
