@@ -58,6 +58,8 @@ async def serve_replica(config: EngineConfig, stop: asyncio.Event | None = None)
             drain=replica.stop,
             stop=stop,
         )
+    except ExceptionGroup as group:
+        raise _start_error(group) from group
     finally:
         await mesh.close()
 
@@ -96,7 +98,8 @@ class Replica:
             self._steps.heartbeat_age_s,
         )
         registry.register(LoadCollector(self.engine.load, version.name, config.block_size))
-        self._servicer = EngineServicer(self.engine, _info(self._entry.replica, version), self.drain)
+        self._info = _info(self._entry.replica, version)
+        self._servicer = EngineServicer(self.engine, self._info, self.drain)
 
     def register(self, server: grpc.aio.Server) -> Sequence[str]:
         """Add the servicer; returns its full name."""
@@ -148,7 +151,8 @@ class Replica:
         raise RuntimeError("the step loop has ended")
 
     async def _become_ready(self) -> None:
-        await asyncio.wrap_future(self._steps.loaded)
+        model = await asyncio.wrap_future(self._steps.loaded)
+        self._info.runner = self._entry.replica.runner = f"{self._config.runner}: {model.quality}"
         await self.engine.answer_probe()
         if self.engine.phase is Phase.STARTING:
             self.engine.phase = Phase.READY
@@ -159,6 +163,13 @@ class Replica:
             late = self.engine.has_work and self._steps.heartbeat_age_s() > self._config.heartbeat_bound_s
             await state.set_ready(self.engine.phase is Phase.READY and not late)
             await asyncio.sleep(HEALTH_INTERVAL_S)
+
+
+def _start_error(error: Exception) -> Exception:
+    """The first cause in a tree of groups; one of our own kind (a bad model, a device that is not there) names what to correct."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return ConfigError(error.message) if isinstance(error, InferwayError) else error
 
 
 def _server_settings(config: EngineConfig) -> ServerSettings:
@@ -194,7 +205,7 @@ def _replica(config: EngineConfig, version: ModelVersion, replica_id: str) -> re
         max_num_sequences=config.max_num_sequences,
         max_context_tokens=_max_context_tokens(config, version),
         incarnation=str(uuid.uuid4()),
-        runner=f"{config.runner} {config.device} {config.dtype}",
+        runner=config.runner,
     )
 
 

@@ -79,12 +79,11 @@ class StepLoop:
         events = self._obey(batcher)
         plan = batcher.schedule(time.monotonic())
         events.ended += plan.ended
-        begin = time.monotonic()
+        if events.ended:  # Told before the step, which may take long.
+            self._reports.put(StepReport(self._num_steps, events, batcher.load()))
         if plan.slices:
-            results = self._step(runner, batcher, plan)
-            events.sampled += results.sampled
-            events.ended += results.ended
-        if plan.slices or events.ended:
+            begin = time.monotonic()
+            events = self._step(runner, batcher, plan)
             self._reports.put(StepReport(self._num_steps, events, batcher.load(), plan.num_tokens, time.monotonic() - begin))
 
     def _obey(self, batcher: Batcher) -> StepEvents:
