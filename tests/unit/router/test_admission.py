@@ -61,6 +61,22 @@ def test_admission_want_for_another_replica_passes_by() -> None:
     assert outcomes(stream) == [("w1", "a"), ("w3", "b")]
 
 
+def test_admission_small_want_does_not_take_the_room_that_a_pickier_one_waits_for() -> None:
+    bench = AdmissionBench()
+    stream = bench.stream()
+    bench.up("a")
+    bench.up("b", max_num_sequences=1)
+    bench.admission.offer(want("on-a", prompt_tokens=16 * 60, excluded_replica_ids=frozenset("b")), stream)
+    bench.admission.offer(want("on-b", excluded_replica_ids=frozenset("a")), stream)
+    take(stream)
+    bench.admission.offer(want("large", prompt_tokens=16 * 50, excluded_replica_ids=frozenset("b")), stream)
+    bench.admission.offer(want("small"), stream)
+    assert outcomes(stream) == []
+    assert [verdict.excluded_by for verdict in bench.admission.explain(want("next")).verdicts] == ["turn", "sequences"]
+    bench.admission.done("on-b", stream, replica_lost=False)
+    assert outcomes(stream) == [("small", "b")]
+
+
 def test_admission_nothing_registered_is_refused_at_once() -> None:
     bench = AdmissionBench()
     stream = bench.stream()
@@ -121,15 +137,19 @@ def test_admission_grace_ends_well_when_a_replica_comes_back() -> None:
     bench = AdmissionBench(no_replica_grace_s=2.0)
     stream = bench.stream()
     bench.up("a", max_num_sequences=1, state=ReplicaState.STARTING)
-    bench.admission.offer(want("w1"), stream)
-    bench.admission.offer(want("w2"), stream)
+    for name in ("w1", "w2", "w3"):
+        bench.admission.offer(want(name), stream)
     bench.move(1.9)
     bench.view.register(facts("a", max_num_sequences=1))
     assert outcomes(stream) == [("w1", "a")]
-    bench.move(5.0)
-    bench.refresh()
+    bench.move(1.0)
     assert outcomes(stream) == []
-    assert bench.admission.explain(want("w3")).queue_position == 1
+    assert bench.admission.explain(want("w4")).queue_position == 2
+    bench.view.disconnect("a")
+    bench.move(1.9)
+    assert outcomes(stream) == []
+    bench.move(0.2)
+    assert outcomes(stream) == [("w2", "NO_READY_REPLICA"), ("w3", "NO_READY_REPLICA")]
 
 
 def test_admission_replica_silent_beyond_its_bound_gets_nothing() -> None:
