@@ -24,13 +24,11 @@ _SERVICE_GRACE_S = 10.0
 
 
 def specs(settings: Settings, kind: BrokerKind, environ: Mapping[str, str]) -> list[ChildSpec]:
-    """Every child of the mesh. Services wait for etcd alone, so that the slow broker does not hold them up; metering needs both."""
+    """Every child of the mesh. Services wait for etcd alone: all of them can do without the broker for a while, and it starts slowest."""
     children = [etcd.child(settings.home, settings.ports)]
-    registry, events = frozenset({etcd.NAME}), frozenset[str]()
     if broker_child := broker.child(kind, settings, environ):
         children.append(broker_child)
-        events = frozenset({broker_child.name})
-    children += [_service(name, settings, registry | events if name == "metering" else registry) for name in MODULES]
+    children += [_service(name, settings) for name in MODULES]
     children.append(envoy.child(settings.home, settings.ports, after=frozenset({"gateway"})))
     return children
 
@@ -42,7 +40,7 @@ def mesh_environ(settings: Settings, environ: Mapping[str, str]) -> dict[str, st
     return {**environ, **settings.to_environ(), "PYTHONPATH": path}
 
 
-def _service(name: str, settings: Settings, after: frozenset[str]) -> ChildSpec:
+def _service(name: str, settings: Settings) -> ChildSpec:
     listeners = settings.ports.listeners()
     grpc_port, metrics_port = listeners[f"{name}_grpc"], listeners[f"{name}_metrics"]
     return ChildSpec(
@@ -50,7 +48,7 @@ def _service(name: str, settings: Settings, after: frozenset[str]) -> ChildSpec:
         argv=binaries.python_module(MODULES[name]),
         probe=grpc_health(grpc_port),
         environ=service_environ(name, settings),
-        after=after,
+        after=frozenset({etcd.NAME}),
         ports={"grpc": grpc_port, "metrics": metrics_port},
         grace_s=_NODE_GRACE_S if name == "node" else _SERVICE_GRACE_S,
     )
