@@ -1,4 +1,4 @@
-"""Scheduler and node agent as real processes over a real etcd, and a client of the control plane that waits for what it wants to see."""
+"""Scheduler and node agent over a real etcd, in this process or as processes of their own, and a client that waits for what it wants."""
 
 import asyncio
 import os
@@ -13,7 +13,9 @@ import grpc
 from inferway.common.v1 import registry_pb2
 from inferway.scheduler.v1 import scheduler_pb2 as pb
 from inferway.scheduler.v1 import scheduler_pb2_grpc
+from services.engine.node.server import run as run_node
 from services.kit.channel import connect
+from services.scheduler.server import run as run_scheduler
 from tests.harness.etcd import EtcdServer, free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -22,28 +24,46 @@ CALL_S = 5.0
 READY = registry_pb2.REPLICA_STATE_READY
 RUNNING = registry_pb2.REPLICA_PROCESS_PHASE_RUNNING
 STAND_IN = f"{sys.executable},-m,tests.harness.scripted_replica"
+CODE = {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "protos" / "gen")])}
+ENTRIES = {"scheduler": run_scheduler, "node": run_node}
+MODULES = {"scheduler": "services.scheduler", "node": "services.engine.node"}
+
+
+class ServiceTask:
+    """A service in this process."""
+
+    def __init__(self, name: str, environ: Mapping[str, str]) -> None:
+        self._stop = asyncio.Event()
+        self._task = asyncio.ensure_future(ENTRIES[name]({**os.environ, **CODE, **environ}, self._stop))
+
+    async def stop(self) -> int:
+        """As by SIGTERM; raises what the service raised."""
+        self._stop.set()
+        async with asyncio.timeout(WAIT_S):
+            await self._task
+        return 0
+
+    async def close(self) -> None:
+        """Ends it at once if it still runs."""
+        self._task.cancel()
+        await asyncio.wait({self._task})
 
 
 class ServiceProcess:
-    """One of our processes, with its output in a file."""
+    """A service as a process of its own, with its output in a file."""
 
-    def __init__(self, module: str, environ: Mapping[str, str], log: Path) -> None:
-        path = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "protos" / "gen")])
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("INFERWAY_")}
+    def __init__(self, name: str, environ: Mapping[str, str], log: Path) -> None:
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("INFERWAY_")}
         self.log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module],
-                env={**inherited, "PYTHONPATH": path, **environ},
+                [sys.executable, "-m", MODULES[name]],
+                env={**inherited, **CODE, **environ},
                 cwd=REPOSITORY,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
             )
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def kill(self) -> None:
         """kill -9, and waits for the end."""
@@ -63,29 +83,66 @@ class ServiceProcess:
         self._process.send_signal(signal.SIGTERM)
         return await asyncio.to_thread(self._process.wait, WAIT_S)
 
+    async def close(self) -> None:
+        """Ends it at once if it still runs."""
+        self.kill()
+
 
 class ControlPlane:
-    """Starts and ends the processes of one test, and asks the scheduler."""
+    """Starts and ends the services of one test."""
 
     def __init__(self, home: Path, etcd: EtcdServer) -> None:
         self.home = home
         self.etcd = etcd
-        self.processes: list[ServiceProcess] = []
+        self._services: list[ServiceTask | ServiceProcess] = []
         self._channels: list[grpc.aio.Channel] = []
         self._next_replica_port = free_port() % 20000 + 20000
 
-    def start_scheduler(self, **settings: str) -> "Scheduler":
+    def scheduler(self, **settings: str) -> "Scheduler":
+        """A scheduler in this process."""
+        environ, channel = self._scheduler(settings)
+        return Scheduler(self._keep(ServiceTask("scheduler", environ)), channel)
+
+    def scheduler_process(self, **settings: str) -> tuple["Scheduler", ServiceProcess]:
+        """A scheduler that can be killed."""
+        environ, channel = self._scheduler(settings)
+        process = ServiceProcess("scheduler", environ, self.home / f"scheduler-{len(self._services)}.out")
+        return Scheduler(self._keep(process), channel), process
+
+    def node(self, node_id: str = "a", **settings: str) -> ServiceTask:
+        """A node agent in this process."""
+        task = ServiceTask("node", self._node(node_id, settings))
+        self._keep(task)
+        return task
+
+    def node_process(self, node_id: str = "a", **settings: str) -> ServiceProcess:
+        """A node agent that can be killed."""
+        process = ServiceProcess("node", self._node(node_id, settings), self.home / f"node-{node_id}.out")
+        self._keep(process)
+        return process
+
+    def pids(self, replica_id: str) -> list[int]:
+        """Every process that a slot has had, the newest last."""
+        file = self.home / f"pids-{replica_id}"
+        return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+    async def close(self) -> None:
+        for channel in self._channels:
+            await channel.close()
+        for service in self._services:
+            await service.close()
+
+    def _scheduler(self, settings: Mapping[str, str]) -> tuple[dict[str, str], grpc.aio.Channel]:
         port = free_port()
-        environ = {"PORT": str(port), "ETCD_ENDPOINTS": self.etcd.endpoint, "LEADER_TTL_S": "2", "NODE_GRACE_S": "4", **settings}
-        process = self._start("services.scheduler", "SCHEDULER", environ, f"scheduler-{port}")
+        values = {"PORT": str(port), "ETCD_ENDPOINTS": self.etcd.endpoint, "LEADER_TTL_S": "2", "NODE_GRACE_S": "4", **settings}
         channel = connect(f"127.0.0.1:{port}")
         self._channels.append(channel)
-        return Scheduler(process, channel)
+        return {f"INFERWAY_SCHEDULER_{field}": value for field, value in values.items()}, channel
 
-    def start_node(self, node_id: str = "a", **settings: str) -> ServiceProcess:
+    def _node(self, node_id: str, settings: Mapping[str, str]) -> dict[str, str]:
         first = self._next_replica_port
         self._next_replica_port += 40
-        environ = {
+        values = {
             "NODE_ID": node_id,
             "HOME": str(self.home),
             "PORT": str(free_port()),
@@ -98,26 +155,18 @@ class ControlPlane:
             "REPLICA_UNHEALTHY_TIMEOUT_S": "2",
             **settings,
         }
-        return self._start("services.engine.node", "NODE", environ, f"node-{node_id}")
+        return {f"INFERWAY_NODE_{field}": value for field, value in values.items()}
 
-    async def close(self) -> None:
-        for channel in self._channels:
-            await channel.close()
-        for process in self.processes:
-            process.kill()
-
-    def _start(self, module: str, name: str, settings: Mapping[str, str], log: str) -> ServiceProcess:
-        environ = {f"INFERWAY_{name}_{field}": value for field, value in settings.items()}
-        process = ServiceProcess(module, environ, self.home / f"{log}.out")
-        self.processes.append(process)
-        return process
+    def _keep(self, service: ServiceTask | ServiceProcess) -> ServiceTask | ServiceProcess:
+        self._services.append(service)
+        return service
 
 
 class Scheduler:
-    """A scheduler process and its answers. `until` polls: the control plane has no watch."""
+    """A scheduler and its answers. `until` polls: the control plane has no watch."""
 
-    def __init__(self, process: ServiceProcess, channel: grpc.aio.Channel) -> None:
-        self.process = process
+    def __init__(self, service: ServiceTask | ServiceProcess, channel: grpc.aio.Channel) -> None:
+        self.service = service
         self.stub = scheduler_pb2_grpc.ControlPlaneStub(channel)
 
     async def deploy(self, model: str, num_replicas: int, drain_timeout_s: int = 20, **engine_settings: str) -> registry_pb2.Deployment:

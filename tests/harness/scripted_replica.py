@@ -1,26 +1,26 @@
 """A replica process without a model: registers, answers its health, and behaves as the setting `script` says.
 
 Scripts: "" works; "exit" ends at once with status 3; "unready" never becomes ready; "busy" drains only when `<home>/finish-<id>` exists.
-While `<home>/hang-<id>` exists its health says NOT_SERVING.
+It is made of few parts, so that it starts quickly, and adds its pid to `<home>/pids-<id>`.
 """
 
 import asyncio
 import contextlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from inferway.common.v1 import registry_pb2 as pb
 from inferway.engine.v1 import engine_pb2, engine_pb2_grpc
 from services.kit import config, keyspace
+from services.kit.errors import ConfigError
 from services.kit.etcd import EtcdClient, LeaseKeeper
-from services.kit.metrics import new_registry
 from services.kit.registration import Registration
-from services.kit.server import ServerSettings, ServiceState, main, serve
 
 _LOOK_S = 0.02
 
@@ -45,46 +45,43 @@ class ReplicaConfig:
 
 
 class ScriptedReplica(engine_pb2_grpc.EngineServicer):
-    def __init__(self, settings: ReplicaConfig) -> None:
+    def __init__(self, settings: ReplicaConfig, client: EtcdClient) -> None:
         self._settings = settings
         self._home = Path(settings.home)
-        self._draining = False
+        self._health = health.aio.HealthServicer()
         self._told_to_end = asyncio.Event()
+        self._keeper = LeaseKeeper(client)
+        key = keyspace.replica(settings.model, settings.replica_id)
+        self._entry = Registration(client, self._keeper, key, self._message(pb.REPLICA_STATE_STARTING), ttl_s=2)
 
     async def Drain(self, request: engine_pb2.DrainRequest, context: object) -> engine_pb2.DrainResponse:
         self._told_to_end.set()
         self._mark("told-to-end").touch()
         return engine_pb2.DrainResponse()
 
-    def register(self, server: grpc.aio.Server) -> Sequence[str]:
+    async def serve(self, stop: asyncio.Event) -> None:
+        server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         engine_pb2_grpc.add_EngineServicer_to_server(self, server)
-        return ["inferway.engine.v1.Engine"]
-
-    async def run(self, state: ServiceState) -> None:
-        settings = self._settings
-        client = EtcdClient(settings.etcd_endpoints)
-        keeper = LeaseKeeper(client)
-        key = keyspace.replica(settings.model, settings.replica_id)
-        self._entry = Registration(client, keeper, key, self._message(pb.REPLICA_STATE_STARTING), ttl_s=2)
+        server.add_insecure_port(f"{self._settings.host}:{self._settings.port}")
+        await server.start()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(keeper.run())
-            tasks.create_task(self._entry.run())
-            tasks.create_task(self._show_health(state))
+            background = [tasks.create_task(self._keeper.run()), tasks.create_task(self._entry.run())]
+            if self._settings.script != "unready":
+                await self._show(pb.REPLICA_STATE_READY)
+            await stop.wait()
+            await self._show(pb.REPLICA_STATE_DRAINING)
+            if self._settings.script == "busy":
+                await self._until_finished()
+            for task in background:
+                task.cancel()
+        await server.stop(0)
 
-    async def drain(self, timeout_s: float) -> None:
-        self._draining = True
-        self._entry.update(self._message(pb.REPLICA_STATE_DRAINING))
-        if self._settings.script == "busy":
-            await self._until_finished()
-
-    async def _show_health(self, state: ServiceState) -> None:
-        if self._settings.script == "unready":
-            await asyncio.Event().wait()
-        self._entry.update(self._message(pb.REPLICA_STATE_READY))
-        while not self._draining:
-            await state.set_ready(not self._mark("hang").exists())
-            await asyncio.sleep(_LOOK_S)
-        await asyncio.Event().wait()
+    async def _show(self, state: pb.ReplicaState) -> None:
+        serving = state == pb.REPLICA_STATE_READY
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        await self._health.set("", status)
+        self._entry.update(self._message(state))
 
     async def _until_finished(self) -> None:
         while not self._mark("finish").exists():
@@ -98,26 +95,31 @@ class ScriptedReplica(engine_pb2_grpc.EngineServicer):
 
     def _message(self, state: pb.ReplicaState) -> pb.Replica:
         settings = self._settings
-        address = f"{settings.host}:{settings.port}"
         return pb.Replica(
             replica_id=settings.replica_id,
             model=settings.model,
             node_id=settings.node_id,
-            address=address,
+            address=f"{settings.host}:{settings.port}",
             state=state,
             incarnation=str(os.getpid()),
         )
 
 
-async def run() -> None:
-    settings = config.load(ReplicaConfig, "INFERWAY_ENGINE_", os.environ)
+async def main() -> None:
+    try:
+        settings = config.load(ReplicaConfig, "INFERWAY_ENGINE_", os.environ)
+    except ConfigError as error:
+        sys.exit(f"cannot start:\n{error.message}")
+    with (Path(settings.home) / f"pids-{settings.replica_id}").open("a") as pids:
+        print(os.getpid(), file=pids)
     if settings.script == "exit":
-        print("the weights are of another kind", file=sys.stderr)
-        sys.exit(3)
-    replica = ScriptedReplica(settings)
-    server = ServerSettings(host=settings.host, port=settings.port, drain_timeout_s=settings.drain_timeout_s)
-    await serve(server, name="replica", registry=new_registry(), register=replica.register, run=replica.run, drain=replica.drain)
+        sys.exit("the weights are of another kind")
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    client = EtcdClient(settings.etcd_endpoints)
+    await ScriptedReplica(settings, client).serve(stop)
+    await client.close()
 
 
 if __name__ == "__main__":
-    main(run)
+    asyncio.run(main())

@@ -8,11 +8,6 @@ from services.kit.etcd import EtcdClient
 from tests.harness.control_plane import CALL_S, READY, ControlPlane, Scheduler, eventually
 
 
-def starts(plane: ControlPlane, node_id: str = "a") -> int:
-    """How many replica processes a node has started so far."""
-    return (plane.home / f"node-{node_id}.out").read_text().count('"replica started"')
-
-
 async def leader(client: EtcdClient) -> tuple[str, int]:
     """Who leads, and since which revision."""
     kv = await client.get(keyspace.leader("scheduler"))
@@ -28,17 +23,17 @@ async def until_leads(client: EtcdClient, scheduler_id: str) -> None:
 
 async def test_kill_9_leader_the_other_scheduler_goes_on(plane: ControlPlane) -> None:
     client = EtcdClient([plane.etcd.endpoint])
-    one = plane.start_scheduler(SCHEDULER_ID="one")
+    one, process = plane.scheduler_process(SCHEDULER_ID="one")
     await until_leads(client, "one")
-    two = plane.start_scheduler(SCHEDULER_ID="two")
-    plane.start_node()
+    two = plane.scheduler(SCHEDULER_ID="two")
+    plane.node()
     await one.deploy("tiny", 1)
     await one.until_ready("tiny-0")
-    one.process.kill()
+    process.kill()
     await two.stub.Scale(pb.ScaleRequest(model="tiny", num_replicas=2), timeout=CALL_S, wait_for_ready=True)
     await until_leads(client, "two")
     await two.until_ready("tiny-0", "tiny-1")
-    assert starts(plane) == 2
+    assert (len(plane.pids("tiny-0")), len(plane.pids("tiny-1"))) == (1, 1)
     placed = [sentence.split()[1] for sentence in await two.explain("tiny") if "placed on" in sentence]
     assert placed == ["tiny-0", "tiny-1"], "decisions of both leaders are kept"
     await client.close()
@@ -46,20 +41,20 @@ async def test_kill_9_leader_the_other_scheduler_goes_on(plane: ControlPlane) ->
 
 async def test_stopped_leader_hands_over_at_once(plane: ControlPlane) -> None:
     client = EtcdClient([plane.etcd.endpoint])
-    one = plane.start_scheduler(SCHEDULER_ID="one", LEADER_TTL_S="600")
+    one = plane.scheduler(SCHEDULER_ID="one", LEADER_TTL_S="600")
     await until_leads(client, "one")
-    plane.start_scheduler(SCHEDULER_ID="two", LEADER_TTL_S="600")
-    assert await one.process.stop() == 0
+    plane.scheduler(SCHEDULER_ID="two", LEADER_TTL_S="600")
+    assert await one.service.stop() == 0
     await until_leads(client, "two")
     await client.close()
 
 
 async def test_lost_node_its_replicas_are_placed_elsewhere(plane: ControlPlane) -> None:
-    scheduler = plane.start_scheduler()
-    first = plane.start_node("a")
+    scheduler = plane.scheduler(NODE_GRACE_S="1")
+    first = plane.node_process("a")
     await scheduler.deploy("tiny", 1)
     await scheduler.until_ready("tiny-0")
-    plane.start_node("b")
+    plane.node("b")
     await eventually(lambda: nodes(scheduler), lambda found: found == ["a", "b"])
     first.kill()
     await scheduler.until_ready("tiny-1")
@@ -68,27 +63,27 @@ async def test_lost_node_its_replicas_are_placed_elsewhere(plane: ControlPlane) 
 
 
 async def test_etcd_away_longer_than_every_lease_and_grace_moves_nothing(plane: ControlPlane) -> None:
-    scheduler = plane.start_scheduler(NODE_GRACE_S="1")
-    plane.start_node("a")
-    plane.start_node("b")
+    scheduler, process = plane.scheduler_process(NODE_GRACE_S="1")
+    plane.node("a")
+    plane.node("b")
     await eventually(lambda: nodes(scheduler), lambda found: found == ["a", "b"])
     await scheduler.deploy("tiny", 2)
     before = await scheduler.until_ready("tiny-0", "tiny-1")
     plane.etcd.kill()
-    await scheduler.process.until_logged('"leads no more"')  # Its lease of 2 s is over, and so are those of nodes and replicas.
+    await process.until_logged('"leads no more"')  # Its lease of 2 s is over, and so are those of nodes and replicas.
     assert await refused(scheduler)
     await plane.etcd.start()
     after = await scheduler.until_ready("tiny-0", "tiny-1")
     assert {name: each.address for name, each in after.items()} == {name: each.address for name, each in before.items()}
-    assert (starts(plane, "a"), starts(plane, "b")) == (1, 1)
+    assert (len(plane.pids("tiny-0")), len(plane.pids("tiny-1"))) == (1, 1)
     await scheduler.stub.Scale(pb.ScaleRequest(model="tiny", num_replicas=1), timeout=CALL_S)
     await scheduler.until(lambda found: len(found) == 1)
 
 
 async def test_node_whose_lease_was_revoked_registers_again_and_keeps_its_replicas(plane: ControlPlane) -> None:
     client = EtcdClient([plane.etcd.endpoint])
-    scheduler = plane.start_scheduler()
-    plane.start_node("a")
+    scheduler = plane.scheduler()
+    plane.node("a")
     await scheduler.deploy("tiny", 1)
     await scheduler.until_ready("tiny-0")
     node = await client.get(keyspace.node("a"))
@@ -97,13 +92,13 @@ async def test_node_whose_lease_was_revoked_registers_again_and_keeps_its_replic
     await scheduler.until_ready("tiny-0")
     again = await client.get(keyspace.node("a"))
     assert again is not None and again.lease != node.lease
-    assert starts(plane) == 1
+    assert len(plane.pids("tiny-0")) == 1
     await client.close()
 
 
 async def test_drained_node_gets_nothing_until_it_is_let_back(plane: ControlPlane) -> None:
-    scheduler = plane.start_scheduler()
-    plane.start_node("a")
+    scheduler = plane.scheduler()
+    plane.node("a")
     await scheduler.deploy("tiny", 1)
     await scheduler.until_ready("tiny-0")
     drained = await scheduler.stub.Drain(pb.DrainRequest(node_id="a", timeout_s=5), timeout=CALL_S)
