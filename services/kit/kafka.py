@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import kafka
-from kafka.errors import KafkaConnectionError, KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError, TopicAlreadyExistsError
+from kafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
 
 from services.kit.events import EventsUnavailable, OffsetOutOfRange, OutgoingRecord, ReceivedRecord, TopicPartition
 
@@ -77,11 +84,15 @@ class _ClientThread:
 
 class KafkaProducer:
     """An EventProducer. The client is made at the first send, and made anew after any failure: an idempotent producer whose broker lost
-    its state never recovers by itself. Consumers therefore have to expect a record twice.
+    its state never recovers by itself. Consumers therefore have to expect a record twice. ``topics`` (partitions by topic) are created
+    whenever the client is made, should they be missing: a broker without a disk forgets them. No other topic is created by a send.
     """
 
-    def __init__(self, settings: KafkaSettings) -> None:
+    def __init__(self, settings: KafkaSettings, topics: Mapping[str, int] | None = None) -> None:
+        self._settings = settings
+        self._topics = topics or {}
         self._options = settings.client_options() | {
+            "allow_auto_create_topics": False,
             "acks": "all",
             "linger_ms": 5,
             "max_block_ms": 5_000,
@@ -100,7 +111,9 @@ class KafkaProducer:
 
     def _send(self, records: Sequence[OutgoingRecord]) -> None:
         if self._client is None:
-            _require_reachable(self._options["bootstrap_servers"])
+            _require_reachable(self._settings.bootstrap)
+            if self._topics:
+                _create_missing(self._settings, self._topics)
             self._client = kafka.KafkaProducer(**self._options)
         try:
             futures = [self._client.send(r.topic, key=r.key, value=r.value, headers=list(r.headers)) for r in records]
@@ -137,6 +150,7 @@ class KafkaConsumer:
         self._thread = _ClientThread("kafka-consumer")
         self._client: Any = None
         self._next_offsets: dict[TopicPartition, int] = {}
+        self._is_positioned = False
 
     async def partitions(self, topic: str) -> tuple[int, ...]:
         """See EventConsumer."""
@@ -147,13 +161,14 @@ class KafkaConsumer:
         return await self._thread.run(lambda: _topic_id(self._settings, topic))
 
     async def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """See EventConsumer."""
+        """See EventConsumer. Takes a new client: one that has read from an earlier incarnation of a topic may wait in silence for ever."""
         self._next_offsets = dict(offsets)
-        await self._run(self._seek)
+        await self._thread.run(self._discard)
+        await self._run(lambda _client: None, positioned=True)
 
     async def poll(self, timeout_s: float, max_records: int) -> list[ReceivedRecord]:
         """See EventConsumer."""
-        found = await self._run(lambda client: client.poll(timeout_ms=int(timeout_s * 1000), max_records=max_records))
+        found = await self._run(lambda client: client.poll(timeout_ms=int(timeout_s * 1000), max_records=max_records), positioned=True)
         records = [_received(record) for partition in found.values() for record in partition]
         for record in records:
             self._next_offsets[TopicPartition(record.topic, record.partition)] = record.offset + 1
@@ -173,15 +188,18 @@ class KafkaConsumer:
         """See EventConsumer."""
         await self._thread.close(self._discard)
 
-    async def _run(self, call: Callable[[Any], T]) -> T:
-        return await self._thread.run(lambda: self._call(call))
+    async def _run(self, call: Callable[[Any], T], *, positioned: bool = False) -> T:
+        return await self._thread.run(lambda: self._call(call, positioned))
 
-    def _call(self, call: Callable[[Any], T]) -> T:
+    def _call(self, call: Callable[[Any], T], positioned: bool) -> T:
         if self._client is None:
-            _require_reachable(self._options["bootstrap_servers"])
+            _require_reachable(self._settings.bootstrap)
             self._client = kafka.KafkaConsumer(**self._options)
-            self._seek(self._client)
+            self._is_positioned = False
         try:
+            if positioned and not self._is_positioned:
+                self._seek(self._client)
+                self._is_positioned = True
             return call(self._client)
         except (OffsetOutOfRangeError, NoOffsetForPartitionError) as error:
             raise OffsetOutOfRange(f"kafka: offset is out of range: {error}") from error
@@ -190,6 +208,9 @@ class KafkaConsumer:
             raise
 
     def _seek(self, client: Any) -> None:
+        for topic, number in self._next_offsets:
+            if number not in client.partitions_for_topic(topic):  # The client would wait minutes before it looked again.
+                raise UnknownTopicOrPartitionError(f"{topic} has no partition {number}")
         client.assign(_native(self._next_offsets))
         for partition, offset in self._next_offsets.items():
             client.seek(kafka.TopicPartition(*partition), offset)

@@ -13,8 +13,6 @@ from services.kit.kafka import KafkaConsumer, KafkaProducer, KafkaSettings, ensu
 from tests.harness.eventually import eventually
 from tests.harness.tansu import TansuBroker
 
-# The Kafka client leaves the sockets of failed connection attempts to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed.*socket:ResourceWarning")
 TOPIC = "usage.test.v1"
 
 
