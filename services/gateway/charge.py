@@ -33,12 +33,15 @@ class Charge:
     num_attempts: int = 0
     token_ids: list[int] = field(default_factory=list)
     """Output tokens received, over all attempts."""
+    num_continued: int = 0
+    """How many of them the last attempt goes on behind."""
     text_bytes: int = 0
     ttft_s: float | None = None
     finish_reason: str = ""
     error: InferwayError | None = field(default_factory=lambda: Internal("the request ended in a way that nobody foresaw"))
     _cached_prompt_tokens: int | None = None
     _final_tokens: int | None = None
+    _position: int = 0
 
     def __post_init__(self) -> None:
         self.charge_id = self.charge_id or ids.charge_id(self.accepted_unix_ms)
@@ -48,14 +51,16 @@ class Charge:
     def next_want(self, excluded_replica_ids: tuple[str, ...]) -> Want:
         """Counts one more attempt and says what it needs of the router."""
         self.num_attempts += 1
-        self._leave_one_to_make()
+        # A replica lost between its last token and its end: the last token is made again, equal by the same seed and position.
+        self.num_continued = min(len(self.token_ids), self.max_output_tokens - 1)
+        self._position = self.num_continued
         return Want(
             want_id=ids.attempt_id(self.charge_id, self.num_attempts),
             model=self.model.name,
             model_version=self.model.version,
             tenant_id=self.identity.tenant_id,
-            prompt_tokens=len(self.prompt_token_ids) + len(self.token_ids),
-            max_output_tokens=self.max_output_tokens - len(self.token_ids),
+            prompt_tokens=len(self.prompt_token_ids) + self.num_continued,
+            max_output_tokens=self.max_output_tokens - self.num_continued,
             deadline_unix_ms=self.deadline_unix_ms,
             excluded_replica_ids=excluded_replica_ids,
             request_id=self.call.request_id,
@@ -70,7 +75,7 @@ class Charge:
             tenant_id=self.identity.tenant_id,
             model=self.model.name,
             prompt_token_ids=self.prompt_token_ids,
-            delivered_token_ids=tuple(self.token_ids),
+            delivered_token_ids=tuple(self.token_ids[: self.num_continued]),
             delivered_text_bytes=self.text_bytes,
             sampling=self.request.sampling,
             max_output_tokens=self.max_output_tokens,
@@ -85,12 +90,14 @@ class Charge:
         """Output arrived. Of the cached prompt tokens those of the first attempt with output count: a resume is not the client's doing."""
         if self._cached_prompt_tokens is None:
             self._cached_prompt_tokens = delta.cached_prompt_tokens
-        self.token_ids += delta.token_ids
+        end = self._position + len(delta.token_ids)
+        self.token_ids[self._position : end] = delta.token_ids
+        self._position = end
         self.text_bytes += len(delta.text.encode())
 
-    def count(self, finished: Finished, num_earlier_tokens: int) -> None:
+    def count(self, finished: Finished) -> None:
         """The last attempt's own count replaces what was received of it: it knows what was made until a cancel and what does not count."""
-        self._final_tokens = num_earlier_tokens + finished.output_tokens
+        self._final_tokens = self.num_continued + finished.output_tokens
         if self._cached_prompt_tokens is None:
             self._cached_prompt_tokens = finished.cached_prompt_tokens
 
@@ -164,8 +171,3 @@ class Charge:
     def _has_delivered(self) -> bool:
         """Whether the client got output: one that waits for the whole answer has nothing until the end."""
         return self.request.stream and bool(self.token_ids)
-
-    def _leave_one_to_make(self) -> None:
-        """A replica lost between its last token and its end: the last token is made again, equal by the same seed and position."""
-        if len(self.token_ids) >= self.max_output_tokens:
-            del self.token_ids[self.max_output_tokens - 1 :]

@@ -103,11 +103,7 @@ class _Relay:
     feed: AttemptFeed
     began: float
     stopping: bool = False
-    num_earlier_tokens: int = 0
     _first: bool = True
-
-    def __post_init__(self) -> None:
-        self.num_earlier_tokens = len(self.charge.token_ids)
 
     def take(self, delta: Delta, clock: Clock) -> bool:
         """Enters the delta; True when it holds the attempt's first token."""
@@ -123,7 +119,7 @@ class _Relay:
             return end
         if end.reason is EndReason.CANCELLED and not self.stopping:
             return Failed("REPLICA_LOST", "the replica gave the request up", retryable=True)
-        self.charge.count(end, self.num_earlier_tokens)
+        self.charge.count(end)
         if end.reason in (EndReason.STOP, EndReason.LENGTH):
             self._accept(clock)
         return end
