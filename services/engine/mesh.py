@@ -1,5 +1,6 @@
 """What a replica shares with the rest of the mesh, as far as that is configured: its registry entry and its usage records."""
 
+import os
 import asyncio
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +11,8 @@ from services.engine.clients import ReplicaEntry
 from services.engine.config import EngineConfig
 from services.kit import keyspace
 from services.kit.etcd import EtcdClient, LeaseKeeper
-from services.kit.kafka import KafkaProducer, KafkaSettings
+from services.kit.kafka import KafkaProducer
+from services.kit.kafka_environ import kafka_settings
 from services.kit.outbox_directory import OutboxDirectory
 from services.kit.outbox_fleet import OutboxFleet
 from services.kit.registration import Registration
@@ -23,7 +25,7 @@ class Mesh:
         directory = OutboxDirectory(Path(config.home) / "outbox" / "engine", max_bytes=config.outbox_max_bytes)
         self._lease_ttl_s = config.lease_ttl_s
         self._client = EtcdClient(config.etcd_endpoints) if config.etcd_endpoints else None
-        self._producer = KafkaProducer(KafkaSettings(config.kafka_bootstrap)) if config.kafka_bootstrap else None
+        self._producer = KafkaProducer(kafka_settings(config.kafka_bootstrap, os.environ)) if config.kafka_bootstrap else None
         self._fleet = None
         if self._client is not None and self._producer is not None:
             self._fleet = OutboxFleet(directory, self._producer, self._client, keyspace.watermark, registry=registry)

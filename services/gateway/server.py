@@ -33,7 +33,8 @@ from services.kit.clock import SystemClock
 from services.kit.config import load
 from services.kit.errors import ConfigError
 from services.kit.etcd import EtcdClient
-from services.kit.kafka import KafkaProducer, KafkaSettings
+from services.kit.kafka import KafkaProducer
+from services.kit.kafka_environ import kafka_settings
 from services.kit.metrics import new_registry
 from services.kit.model_store import ModelStore
 from services.kit.outbox_directory import OutboxDirectory
@@ -56,7 +57,7 @@ class Gateway:
         watched = RegistryMetrics(self.registry)
         self._stored_keys = RegistryKeys(self._etcd, watched)
         self._deployments = RegistryDeployments(self._etcd, watched)
-        self._producer = KafkaProducer(KafkaSettings(bootstrap=config.kafka_bootstrap))
+        self._producer = KafkaProducer(kafka_settings(config.kafka_bootstrap, os.environ))
         self.outboxes = OutboxFleet(
             OutboxDirectory(Path(config.home) / "outbox" / "gateway", max_bytes=config.usage_outbox_max_bytes),
             self._producer,

@@ -11,7 +11,8 @@ from services.kit.clock import SystemClock
 from services.kit.config import load
 from services.kit.etcd import EtcdClient
 from services.kit.events import EventsUnavailable
-from services.kit.kafka import KafkaConsumer, KafkaSettings, ensure_topics
+from services.kit.kafka import KafkaConsumer, ensure_topics
+from services.kit.kafka_environ import kafka_settings
 from services.kit.metrics import new_registry
 from services.kit.server import ServerSettings, ServiceState, serve
 from services.metering.clients import usage_records
@@ -39,7 +40,7 @@ class Metering:
         self._config = config
         self.registry = new_registry()
         self._metrics = MeteringMetrics(self.registry)
-        self._kafka = KafkaSettings(bootstrap=config.kafka_bootstrap)
+        self._kafka = kafka_settings(config.kafka_bootstrap, os.environ)
         self._etcd = EtcdClient(list(config.etcd_endpoints))
         self._writer = LedgerThread(lambda: SqliteLedger(str(database)), "writer")
         self._reader = LedgerThread(lambda: SqliteLedger(str(database)), "reader")
