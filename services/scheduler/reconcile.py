@@ -42,7 +42,7 @@ class Reconciler:
     async def run(self) -> None:
         """Campaigns and leads, in turn, until cancelled; gives the leadership up on the way out."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow_changes())
+            tasks.create_task(self._store.follow(self._dirty.set))
             while True:
                 leadership = await self._election.campaign()
                 log.info("leads", extra={"fields": {"token": leadership.token}})
@@ -62,10 +62,6 @@ class Reconciler:
         complete = await self._carry_out(plan, leadership)
         await self._tell_problems(fleet, plan, leadership)
         return complete
-
-    async def _follow_changes(self) -> None:
-        async for _ in self._store.changes():
-            self._dirty.set()
 
     async def _lead(self, leadership: Leadership) -> None:
         self._lost.forget()

@@ -1,6 +1,6 @@
 """What the scheduler needs of the registry: consistent reading, and writes that are refused when their basis has changed."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from services.kit.etcd import Leadership
@@ -41,5 +41,5 @@ class FleetStore(Protocol):
     async def write_decisions(self, model: str, sentences: Sequence[str], leadership: Leadership) -> bool:
         """Replaces the kept decisions as the leader."""
 
-    def changes(self) -> AsyncIterator[None]:
-        """An endless iterator that yields whenever something in the fleet may have changed."""
+    async def follow(self, on_change: Callable[[], None]) -> None:
+        """Calls `on_change` in the event loop whenever something in the fleet may have changed, until cancelled."""

@@ -1,7 +1,7 @@
 """The scheduler's store in memory, with the registry's rules: revisions guard writes, and a leadership that is over writes nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from services.kit.etcd import EtcdUnavailable, Leadership
@@ -94,9 +94,8 @@ class MemoryFleetStore:
         self.decisions[model] = list(sentences)
         return True
 
-    async def changes(self) -> AsyncIterator[None]:
+    async def follow(self, on_change: Callable[[], None]) -> None:
         await asyncio.Event().wait()
-        yield
 
     def put_deployment(self, deployment: Deployment) -> None:
         """Writes as somebody else would."""

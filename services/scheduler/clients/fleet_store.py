@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -107,28 +107,20 @@ class EtcdFleetStore:
         value = values.encode(scheduler_pb2.ExplainResponse(decisions=sentences))
         return (await self._client.txn([leadership.guard()], [txn.put(keyspace.decisions(model), value)])).succeeded
 
-    async def changes(self) -> AsyncIterator[None]:
-        """See FleetStore. Several changes at once may be told as one."""
-        changed = asyncio.Event()
+    async def follow(self, on_change: Callable[[], None]) -> None:
+        """See FleetStore."""
         async with asyncio.TaskGroup() as watches:
-            tasks = [watches.create_task(self._watch(prefix(), changed)) for prefix in _WATCHED]
-            try:
-                while True:
-                    await changed.wait()
-                    changed.clear()
-                    yield
-            finally:
-                for task in tasks:
-                    task.cancel()
+            for prefix in _WATCHED:
+                watches.create_task(self._watch(prefix(), on_change))
 
-    async def _watch(self, prefix: str, changed: asyncio.Event) -> None:
+    async def _watch(self, prefix: str, on_change: Callable[[], None]) -> None:
         """Endless; what was missed while the watch began anew is told as one change."""
         while True:
             try:
                 async with self._client.watch(prefix, prefix=True) as watch:
-                    changed.set()
+                    on_change()
                     async for _ in watch:
-                        changed.set()
+                        on_change()
             except EtcdError as error:
                 log.warning("watch starts anew", extra={"fields": {"prefix": prefix, "error": error.message}})
                 await asyncio.sleep(_RETRY_S)

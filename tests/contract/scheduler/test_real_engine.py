@@ -1,0 +1,30 @@
+"""The replica that the node agent runs in production, with the runner that needs no weights."""
+
+from inferway.engine.v1 import engine_pb2, engine_pb2_grpc
+from inferway.scheduler.v1 import scheduler_pb2 as pb
+from services.engine.node.config import NodeConfig
+from services.kit.channel import connect
+from tests.harness.control_plane import CALL_S, ControlPlane
+
+REAL = ",".join(NodeConfig().replica_command)
+
+
+async def test_engine_replicas_serve_their_slot_scale_down_and_end(plane: ControlPlane) -> None:
+    scheduler = plane.scheduler()
+    node = plane.node(REPLICA_COMMAND=REAL, KAFKA_BOOTSTRAP="")
+    await scheduler.deploy("tiny", 2, runner="sim", max_num_sequences="3")
+    found = await scheduler.until_ready("tiny-0", "tiny-1")
+    async with connect(found["tiny-1"].address) as channel:
+        info = await engine_pb2_grpc.EngineStub(channel).GetInfo(engine_pb2.GetInfoRequest(), timeout=CALL_S)
+    assert (info.replica_id, info.model) == ("tiny-1", "tiny")
+    await scheduler.stub.Scale(pb.ScaleRequest(model="tiny", num_replicas=1), timeout=CALL_S)
+    await scheduler.until_ready("tiny-0")
+    assert await node.stop() == 0
+
+
+async def test_engine_setting_out_of_range_is_told_in_the_deployment(plane: ControlPlane) -> None:
+    scheduler = plane.scheduler()
+    plane.node(REPLICA_COMMAND=REAL)
+    await scheduler.deploy("tiny", 1, runner="sim", block_size="0")
+    status = await scheduler.until_status("tiny", lambda each: each.problem != "")
+    assert "block_size must be at least 1" in status.problem
