@@ -1,7 +1,7 @@
 """What a replica shares with the rest of the mesh, as far as that is configured: its registry entry and its usage records."""
 
-import os
 import asyncio
+import os
 from contextlib import suppress
 from pathlib import Path
 
