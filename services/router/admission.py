@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from services.kit.clock import Clock
@@ -83,11 +83,9 @@ class Admission:
             if self._ledger.transfer(grant.want_id, stream.stream_id) is None:
                 facts = self._view.facts_of(grant.replica_id)
                 incarnation = facts.incarnation if facts is not None else ""
-                self._ledger.add(
-                    Grant(
-                        grant.want_id, stream.stream_id, grant.model, grant.replica_id, incarnation, ADOPTED_TENURE, wanted_at=self._now()
-                    )
-                )
+                adopted = Grant(grant.want_id, stream.stream_id, grant.model, grant.replica_id, incarnation, ADOPTED_TENURE)
+                self._ledger.add(replace(adopted, wanted_at=self._now()))
+                self._view.recount(grant.replica_id)
 
     def offer(self, want: Want, stream: GatewayStream) -> None:
         """Takes a want; its answer is pushed to the stream now or later. A want that is known already moves to this stream."""

@@ -51,6 +51,12 @@ class ReplicaRecord:
         if self.suspect_since is not None and now - self.suspect_since >= suspect_hold_s:
             self.suspect_since = None
 
+    def recount(self, ledger: GrantLedger) -> None:
+        """Grants of this connection became adopted ones: what they take is foreign until the next report."""
+        own = ledger.usage(self.facts.replica_id, self.facts.incarnation, self.tenure)
+        self.num_foreign_sequences = max(self.num_foreign_sequences, self.load.num_sequences - own.num_grants)
+        self.num_foreign_blocks = max(self.num_foreign_blocks, self.load.num_used_blocks - own.num_blocks)
+
     def snapshot(self, now: float, ledger: GrantLedger) -> ReplicaSnapshot:
         """The immutable picture at ``now``."""
         facts = self.facts

@@ -81,6 +81,11 @@ class ReplicaView:
             record.report(load, self._clock.monotonic(), self._ledger, self._suspect_hold_s)
             self._notify(record.facts.model)
 
+    def recount(self, replica_id: str) -> None:
+        """Grants on the replica were adopted: has the engine's last word account for them."""
+        if (record := self._records.get(replica_id)) is not None:
+            record.recount(self._ledger)
+
     def suspect(self, grant: Grant) -> None:
         """A gateway lost the replica of this grant: avoid it until something fresh is heard. Old processes' grants change nothing."""
         record = self._records.get(grant.replica_id)

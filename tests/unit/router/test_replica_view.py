@@ -110,6 +110,17 @@ def test_view_adopted_grant_is_counted_once_through_the_engine() -> None:
     assert bench.replica.num_granted == 1
 
 
+def test_view_grants_adopted_after_a_break_count_without_a_new_report() -> None:
+    bench = Bench()
+    bench.up()
+    own = bench.grant()
+    bench.view.report("a", load(num_running=1, num_used_blocks=2))
+    bench.ledger.release(own.want_id, 1)
+    bench.ledger.add(Grant(own.want_id, 2, MODEL, "a", own.incarnation, ADOPTED_TENURE))
+    bench.view.recount("a")
+    assert bench.figures == (1, 2)
+
+
 def test_view_change_of_state_keeps_the_connection() -> None:
     bench = Bench()
     bench.up()
