@@ -137,7 +137,9 @@ class Engine:
         return session
 
     def start(self, session: Session, request: AttemptRequest) -> None:
-        """Accept an attempt, or tell its session why not. Never raises and never waits."""
+        """Accept an attempt, or tell its session why not. Never raises and never waits. A session that is over starts nothing."""
+        if not session.is_open:
+            return
         try:
             self._require_ready()
             self._recorder.require_room()

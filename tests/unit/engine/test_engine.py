@@ -1,0 +1,227 @@
+"""The event loop's side of a replica, with reports made by hand instead of a step thread."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from services.engine.attempt import Attempt
+from services.engine.attempts import AttemptRequest, AttemptRules
+from services.engine.batcher import StepEvents
+from services.engine.engine import Engine, EngineLimits, Phase
+from services.engine.inbox import Inbox
+from services.engine.outcome import AttemptEnd, Failed, Finished
+from services.engine.reports import Reports, StepReport
+from services.engine.sequence import Ended, EndReason, Sampled
+from services.engine.session import Session
+from services.engine.token_bytes import TokenBytes
+from services.kit.clock import SystemClock
+from services.kit.errors import ResourceExhausted, Unavailable
+from tests.harness.eventually import eventually
+
+VOCABULARY = TokenBytes([bytes([byte]) for byte in range(256)])
+
+
+class MemoryRecorder:
+    """Records that can be held up."""
+
+    def __init__(self) -> None:
+        self.ends: list[AttemptEnd] = []
+        self.is_full = False
+        self.num_faults = 0
+        self.tried = asyncio.Event()
+
+    def require_room(self) -> None:
+        if self.is_full:
+            raise ResourceExhausted("full", reason="OUTBOX_FULL")
+
+    async def record(self, end: AttemptEnd) -> None:
+        self.tried.set()
+        if self.num_faults:
+            self.num_faults -= 1
+            raise Unavailable("disk")
+        self.ends.append(end)
+
+
+class NoObserver:
+    """Nobody counts."""
+
+    def step(self, report: StepReport) -> None: ...
+
+    def token(self, attempt: Attempt, now_s: float) -> None: ...
+
+    def refused(self, reason: str) -> None: ...
+
+    def ended(self, attempt: Attempt, end: AttemptEnd, now_s: float) -> None: ...
+
+
+class Desk:
+    """An engine, and the hands of a step thread."""
+
+    def __init__(self) -> None:
+        self.inbox = Inbox(4)
+        self.reports = Reports(100, lambda: self.engine.has_reports.set())
+        self.recorder = MemoryRecorder()
+        self.engine = Engine(
+            AttemptRules("m", 256, 64),
+            EngineLimits(num_blocks=8, max_num_sequences=2, max_attempts=6),
+            VOCABULARY,
+            self.inbox,
+            self.reports,
+            self.recorder,
+            NoObserver(),
+            SystemClock(),
+            lambda: 0.0,
+        )
+        self.engine.phase = Phase.READY
+        self.session = self.engine.open_session("g")
+        self.step = 0
+
+    def start(self, attempt_id: str = "a", **fields: object) -> int:
+        """Start an attempt; returns its sequence id, 0 when it was not handed over."""
+        request = AttemptRequest(attempt_id, "m", [1, 2], 10, **fields)  # type: ignore[arg-type]
+        self.engine.start(self.session, request)
+        starts = self.inbox.take(0).starts
+        return starts[0].sequence_id if starts else 0
+
+    def report(self, sequence_id: int, text: bytes = b"", end: EndReason | None = None, num_discarded: int = 0) -> None:
+        """Tokens of a sequence and its end."""
+        self.step += 1
+        ended = [] if end is None else [Ended(sequence_id, end, num_discarded)]
+        self.reports.put(StepReport(self.step, StepEvents([Sampled(sequence_id, byte) for byte in text], ended)))
+
+    async def heard(self) -> tuple[str, list[int], Finished | Failed | None]:
+        """Everything of one attempt up to its end."""
+        text, token_ids = "", []
+        async with asyncio.timeout(5):
+            while (message := await self.session.next_message()) is not None:
+                (update,) = message.updates
+                text += "".join(update.texts)
+                token_ids += update.token_ids
+                if update.end is not None:
+                    return text, token_ids, update.end
+        return text, token_ids, None
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Desk]:
+    desk = Desk()
+    running = asyncio.ensure_future(desk.engine.run())
+    yield desk
+    running.cancel()
+    await asyncio.wait({running})
+
+
+async def test_tokens_past_a_stop_string_are_discarded_and_the_end_waits_for_the_step_thread(desk: Desk) -> None:
+    sequence_id = desk.start(stop=["END"])
+    desk.report(sequence_id, b"abEND")
+    message = await desk.session.next_message()
+    assert message is not None
+    assert (message.updates[0].texts, message.updates[0].end) == (["a", "b"], None)
+    assert desk.inbox.take(0).stops == {sequence_id: EndReason.STOP}
+    desk.report(sequence_id, b"xy", EndReason.STOP, num_discarded=4)
+    text, token_ids, end = await desk.heard()
+    assert isinstance(end, Finished)
+    assert (text, token_ids, end.matched_stop) == ("", [], "END")
+    assert (end.counts.output_tokens, end.counts.discarded_tokens) == (5, 2 + 4)
+
+
+@pytest.mark.parametrize("reason", [EndReason.LENGTH, EndReason.CANCELLED, EndReason.DEADLINE, EndReason.STEP_FAILED, EndReason.DRAINED])
+async def test_stop_string_that_is_complete_wins_over_any_other_end(desk: Desk, reason: EndReason) -> None:
+    sequence_id = desk.start(stop=["END"])
+    desk.report(sequence_id, b"aEND", reason)
+    _, _, end = await desk.heard()
+    assert isinstance(end, Finished)
+    assert end.reason is EndReason.STOP
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        (EndReason.LENGTH, "aEN"),
+        (EndReason.STOP, "aEN"),
+        (EndReason.CANCELLED, "aEN"),
+        (EndReason.STEP_FAILED, "a"),
+        (EndReason.DRAINED, "a"),
+    ],
+)
+async def test_text_held_back_is_told_at_the_end_unless_another_attempt_may_go_on(desk: Desk, reason: EndReason, text: str) -> None:
+    sequence_id = desk.start(stop=["END"])
+    desk.report(sequence_id, b"aEN", reason)
+    assert (await desk.heard())[0] == text
+
+
+async def test_end_is_told_only_after_the_record_is_stored(desk: Desk) -> None:
+    desk.recorder.num_faults = 1
+    sequence_id = desk.start()
+    desk.report(sequence_id, b"a", EndReason.LENGTH)
+    await desk.recorder.tried.wait()
+    assert desk.engine.has_work
+    _, _, end = await desk.heard()
+    assert end is not None
+    assert [recorded.outcome for recorded in desk.recorder.ends] == [end]
+    assert not desk.engine.has_work
+
+
+async def test_refusal_by_the_waiting_room_leaves_no_record(desk: Desk) -> None:
+    sequence_id = desk.start()
+    desk.report(sequence_id, b"", EndReason.QUEUE_FULL)
+    _, _, end = await desk.heard()
+    assert isinstance(end, Failed)
+    assert (end.reason, end.can_retry, desk.recorder.ends) == ("ENGINE_QUEUE_FULL", True, [])
+    assert desk.engine.load().prompt_tokens_total == 0
+
+
+async def test_outbox_without_room_refuses_new_work(desk: Desk) -> None:
+    desk.recorder.is_full = True
+    assert desk.start() == 0
+    _, _, end = await desk.heard()
+    assert isinstance(end, Failed)
+    assert (end.reason, end.can_retry) == ("OUTBOX_FULL", True)
+
+
+@pytest.mark.parametrize(("phase", "reason"), [(Phase.STARTING, "NO_READY_REPLICA"), (Phase.DRAINING, "DRAINING")])
+async def test_replica_that_is_not_ready_refuses(desk: Desk, phase: Phase, reason: str) -> None:
+    desk.engine.phase = phase
+    assert desk.start() == 0
+    _, _, end = await desk.heard()
+    assert isinstance(end, Failed)
+    assert (end.reason, end.can_retry) == (reason, True)
+
+
+async def test_start_on_a_session_that_is_over_leaves_no_ghost(desk: Desk) -> None:
+    first = desk.start("a")
+    desk.engine.abort(desk.session)
+    assert desk.inbox.take(0).stops == {first: EndReason.CANCELLED}
+    assert desk.start("b") == 0
+    desk.report(first, b"", EndReason.CANCELLED)
+    assert await desk.engine.drain(5) == 0
+    assert [recorded.attempt_id for recorded in desk.recorder.ends] == ["a"]
+
+
+async def test_step_thread_that_takes_nothing_more_means_a_refusal(desk: Desk) -> None:
+    for index in range(4):
+        desk.engine.start(desk.session, AttemptRequest(f"a{index}", "m", [1], 1))
+    desk.engine.start(desk.session, AttemptRequest("b", "m", [1], 1))
+    message = await desk.session.next_message()
+    assert message is not None
+    assert [(update.attempt_id, update.end.reason) for update in message.updates if isinstance(update.end, Failed)] == [
+        ("b", "ENGINE_QUEUE_FULL")
+    ]
+
+
+async def test_probe_that_gets_no_token_is_an_error(desk: Desk) -> None:
+    probing = asyncio.ensure_future(desk.engine.answer_probe())
+    await eventually(lambda: desk.inbox.num_starts == 1)
+    desk.report(desk.inbox.take(0).starts[0].sequence_id, b"", EndReason.NON_FINITE_LOGITS)
+    with pytest.raises(Exception, match="does not answer"):
+        await probing
+
+
+async def test_close_ends_sessions_and_load_watches(desk: Desk) -> None:
+    watch = desk.engine.loads.watch()
+    assert (await anext(watch)).num_blocks == 8
+    desk.engine.close()
+    assert [load async for load in watch] == []
+    assert await desk.session.next_message() is None
+    assert isinstance(desk.session, Session)

@@ -1,0 +1,95 @@
+"""What a gateway has not read yet is merged per attempt, in order, and bounded."""
+
+import asyncio
+
+import pytest
+
+from services.engine.outcome import Counts, Failed, Finished
+from services.engine.sequence import EndReason
+from services.engine.session import Session
+
+END = Finished(EndReason.LENGTH, Counts(output_tokens=1000))
+REFUSAL = Failed("ENGINE_QUEUE_FULL", "full", True)
+
+
+async def message(session: Session) -> object:
+    async with asyncio.timeout(5):
+        return await session.next_message()
+
+
+async def test_next_message_merges_what_a_slow_gateway_has_missed() -> None:
+    session = Session("g", max_ended=100)
+    for step in range(1, 1001):
+        for sequence_id in (1, 2):
+            session.add_delta(sequence_id, f"a{sequence_id}", step, step, "x")
+    session.add_end(1, "a1", END)
+    merged = await session.next_message()
+    assert merged is not None
+    assert merged.step == 1000
+    first, second = merged.updates
+    assert (first.attempt_id, first.token_ids, "".join(first.texts), first.end) == ("a1", list(range(1, 1001)), "x" * 1000, END)
+    assert (second.attempt_id, second.end) == ("a2", None)
+
+
+async def test_next_message_waits_for_something_to_tell() -> None:
+    session = Session("g", max_ended=1)
+    waiting = asyncio.ensure_future(message(session))
+    session.refuse("a", REFUSAL)
+    told = await waiting
+    assert [update.end for update in told.updates] == [REFUSAL]  # type: ignore[attr-defined]
+
+
+async def test_refusals_of_one_id_are_told_each_and_touch_no_running_attempt() -> None:
+    session = Session("g", max_ended=10)
+    session.sequence_ids["a"] = 1
+    session.add_delta(1, "a", 1, 5, "")
+    session.refuse("a", REFUSAL)
+    session.refuse("a", REFUSAL)
+    told = await session.next_message()
+    assert told is not None
+    assert [(update.token_ids, update.end) for update in told.updates] == [([5], None), ([], REFUSAL), ([], REFUSAL)]
+    assert session.sequence_ids == {"a": 1}
+
+
+async def test_wait_room_stops_the_reader_until_ends_are_sent() -> None:
+    session = Session("g", max_ended=2)
+    await session.wait_room()
+    session.refuse("a", REFUSAL)
+    session.refuse("b", REFUSAL)
+    waiting = asyncio.ensure_future(session.wait_room())
+    done, _ = await asyncio.wait({waiting}, timeout=0.01)
+    assert not done
+    await session.next_message()
+    async with asyncio.timeout(5):
+        await waiting
+
+
+async def test_close_lets_the_waiting_reader_and_sender_go() -> None:
+    session = Session("g", max_ended=1)
+    waiting = asyncio.ensure_future(message(session))
+    session.close()
+    assert await waiting is None
+    session.add_delta(1, "a", 1, 5, "late")
+    session.add_end(1, "a", END)
+    session.refuse("b", REFUSAL)
+    assert await message(session) is None
+    await session.wait_room()
+
+
+async def test_close_with_an_error_tells_what_waits_and_then_raises() -> None:
+    session = Session("g", max_ended=10)
+    session.refuse("a", REFUSAL)
+    session.close(ValueError("bad"))
+    assert await message(session) is not None
+    with pytest.raises(ValueError, match="bad"):
+        await message(session)
+
+
+async def test_end_input_ends_the_session_after_the_last_running_attempt() -> None:
+    session = Session("g", max_ended=10)
+    session.sequence_ids["a"] = 1
+    session.end_input()
+    waiting = asyncio.ensure_future(message(session))
+    session.add_end(1, "a", END)
+    assert await waiting is not None
+    assert await message(session) is None
