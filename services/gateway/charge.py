@@ -41,6 +41,7 @@ class Charge:
     error: InferwayError | None = field(default_factory=lambda: Internal("the request ended in a way that nobody foresaw"))
     _cached_prompt_tokens: int | None = None
     _final_tokens: int | None = None
+    _num_delivered: int = 0
     _position: int = 0
 
     def __post_init__(self) -> None:
@@ -53,7 +54,7 @@ class Charge:
         self.num_attempts += 1
         # A replica lost between its last token and its end: the last token is made again, equal by the same seed and position.
         self.num_continued = min(len(self.token_ids), self.max_output_tokens - 1)
-        self._position = self.num_continued
+        self._num_delivered, self._position = len(self.token_ids), self.num_continued
         return Want(
             want_id=ids.attempt_id(self.charge_id, self.num_attempts),
             model=self.model.name,
@@ -97,7 +98,7 @@ class Charge:
 
     def count(self, finished: Finished) -> None:
         """The last attempt's own count replaces what was received of it: it knows what was made until a cancel and what does not count."""
-        self._final_tokens = self.num_continued + finished.output_tokens
+        self._final_tokens = max(self._num_delivered, self.num_continued + finished.output_tokens)
         if self._cached_prompt_tokens is None:
             self._cached_prompt_tokens = finished.cached_prompt_tokens
 

@@ -1,4 +1,4 @@
-"""Whatever engines, router and client do, in any order: one record per dispatched request, every grant given back, no text lost or doubled."""
+"""Whatever engines, router and client do, in any order: one record per request, every grant given back, no text lost or doubled."""
 
 import asyncio
 from collections import Counter
@@ -23,7 +23,7 @@ _DEADLINE_S = 0.03
 
 @dataclass(frozen=True)
 class Plan:
-    """Per attempt the sizes of its deltas and its end; what the router answers; what the client does, and after how many turns of the loop."""
+    """Per attempt the sizes of its deltas and its end; what the router answers; what the client does, after how many turns of the loop."""
 
     attempts: tuple[tuple[tuple[int, ...], str], ...]
     refusals: tuple[bool, ...]
