@@ -4,9 +4,18 @@ import ast
 import pathlib
 import statistics
 
-PACKAGES = (
-    "services/kit services/gateway services/router services/scheduler services/engine services/metering cli deploy tests bench".split()
-)
+PACKAGES = [
+    "services/kit",
+    "services/gateway",
+    "services/router",
+    "services/scheduler",
+    "services/engine",
+    "services/metering",
+    "cli",
+    "deploy",
+    "tests",
+    "bench",
+]
 
 
 def measure(package: pathlib.Path) -> tuple[list[int], list[int]]:

@@ -56,7 +56,9 @@ def decoded(message: pb.UsageRecord) -> Record | Unreadable:
     return from_bytes(message.SerializeToString(), NOW_MS)
 
 
-def batch(records: Sequence[pb.UsageRecord | Record | Unreadable], first_offset: int = 0, topic_id: str = "t1", partition: int = 0) -> Batch:
+def batch(
+    records: Sequence[pb.UsageRecord | Record | Unreadable], first_offset: int = 0, topic_id: str = "t1", partition: int = 0
+) -> Batch:
     """Consecutive offsets of usage.requests.v1."""
     entries = tuple(decoded(record) if isinstance(record, pb.UsageRecord) else record for record in records)
     return Batch("usage.requests.v1", partition, topic_id, first_offset, first_offset + len(entries), entries)
