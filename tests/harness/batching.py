@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from services.engine.batcher import Batcher, BatchLimits, Plan, StepEvents
 from services.engine.block_pool import BlockPool
-from services.engine.runner import ModelInfo, SamplingParams
+from services.engine.runner import ModelInfo, ModelRunner, SamplingParams
 from services.engine.sequence import Ended, EndReason, Sequence
 from services.engine.sim_runner import SimRunner
 
@@ -42,9 +42,10 @@ class Bench:
         max_step_tokens: int = 16,
         max_num_waiting: int = 100,
         eos_every: int = 0,
+        runner: ModelRunner | None = None,
     ) -> None:
         self.pool = BlockPool(num_blocks, block_size)
-        self.runner = sim_runner(num_blocks, block_size, eos_every)
+        self.runner = runner or sim_runner(num_blocks, block_size, eos_every)
         limits = BatchLimits(max_num_sequences, max_step_tokens, max_num_waiting, max_context_tokens=1000)
         self.batcher = Batcher(limits, self.pool, {EOS})
         self.max_step_tokens = max_step_tokens
