@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from services.kit.etcd import EtcdClient, EtcdError
+from tests.harness.certificates import CertificateAuthority
 from tests.harness.eventually import eventually
 
 _START_TIMEOUT_S = 20.0
@@ -23,11 +24,16 @@ def free_port() -> int:
 
 
 class EtcdServer:
-    """One etcd process. ``start`` after ``kill`` comes back on the same port with the same data."""
+    """One etcd process. ``start`` after ``kill`` comes back on the same port with the same data.
 
-    def __init__(self, directory: Path, *extra_args: str) -> None:
+    With ``authority`` it speaks TLS to clients and demands a certificate of that authority; "root" is then issued for its own use.
+    """
+
+    def __init__(self, directory: Path, *extra_args: str, authority: CertificateAuthority | None = None) -> None:
         self._directory = directory
         self._extra_args = extra_args
+        self._authority = authority
+        self._root = authority.issue("root") if authority else None
         self._port = free_port()
         self._peer_port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -42,13 +48,15 @@ class EtcdServer:
 
     async def start(self) -> None:
         """Starts the process and waits until it answers."""
-        client_url, peer_url = f"http://{self.endpoint}", f"http://127.0.0.1:{self._peer_port}"
+        scheme = "https" if self._authority else "http"
+        client_url, peer_url = f"{scheme}://{self.endpoint}", f"http://127.0.0.1:{self._peer_port}"
         command = [
             str(Path(sys.executable).parent / "etcd"),
             *("--data-dir", str(self._directory / "data"), "--name", "test"),
             *("--listen-client-urls", client_url, "--advertise-client-urls", client_url),
             *("--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url),
             *("--initial-cluster", f"test={peer_url}", "--log-level", "error"),
+            *self._tls_args(),
             *self._extra_args,
         ]
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -57,11 +65,18 @@ class EtcdServer:
 
     async def wait_ready(self) -> None:
         """Waits until the server answers."""
-        client = EtcdClient([self.endpoint], timeout_s=1.0)
+        credentials = self._authority.credentials(self._root) if self._authority else None
+        client = EtcdClient([self.endpoint], credentials, timeout_s=1.0)
         try:
             await eventually(lambda: _answers(client), _START_TIMEOUT_S)
         finally:
             await client.close()
+
+    def _tls_args(self) -> list[str]:
+        if self._authority is None or self._root is None:
+            return []
+        files = ["--cert-file", self._root.cert, "--key-file", self._root.key, "--trusted-ca-file", self._authority.cert]
+        return [*map(str, files), "--client-cert-auth"]
 
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
         with (self._directory / "etcd.log").open("ab") as log:
@@ -86,8 +101,11 @@ class EtcdServer:
 
     async def ctl(self, *args: str) -> str:
         """Runs etcdctl against this server and returns what it printed."""
+        tls: list[str] = []
+        if self._authority and self._root:
+            tls = ["--cacert", str(self._authority.cert), "--cert", str(self._root.cert), "--key", str(self._root.key)]
         process = await asyncio.create_subprocess_exec(
-            str(self.etcdctl), "--endpoints", self.endpoint, *args, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+            str(self.etcdctl), "--endpoints", self.endpoint, *tls, *args, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
         )
         output, _ = await process.communicate()
         assert process.returncode == 0, output.decode()

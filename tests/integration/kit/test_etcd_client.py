@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from services.kit.etcd import EtcdClient, EtcdRefused, EtcdUnavailable, LeaseNotFound, txn
+from tests.harness.certificates import CertificateAuthority
 from tests.harness.etcd import EtcdServer, free_port
 
 
@@ -94,12 +96,50 @@ async def test_client_comes_back_soon_after_the_server_does(etcd: EtcdServer, cl
         assert (await _get_patiently(client, "/k"))[0] == b"v"
 
 
-async def test_client_without_certificate_names_the_cause_in_details(tmp_path: Path) -> None:
-    client = EtcdClient([f"127.0.0.1:{free_port()}"], timeout_s=0.5)
+@pytest.fixture
+async def tls_etcd(tmp_path: Path) -> AsyncIterator[tuple[EtcdServer, CertificateAuthority]]:
+    authority = CertificateAuthority(tmp_path / "pki")
+    server = EtcdServer(tmp_path / "etcd", authority=authority)
+    await server.start()
+    for command in (
+        "user add root --no-password",
+        "user grant-role root root",
+        "role add app",
+        "role grant-permission app --prefix=true readwrite /app/",
+        "user add svc --no-password",
+        "user grant-role svc app",
+        "auth enable",
+    ):
+        await server.ctl(*command.split())
+    yield server, authority
+    server.kill()
+
+
+async def test_client_with_certificate_is_the_user_of_its_common_name(tls_etcd: tuple[EtcdServer, CertificateAuthority]) -> None:
+    server, authority = tls_etcd
+    client = EtcdClient([server.endpoint], authority.credentials(authority.issue("svc")))
+    try:
+        start = await client.put("/app/k", b"1")
+        with pytest.raises(EtcdRefused) as caught:
+            await client.put("/other/k", b"1")
+        assert caught.value.unauthorised
+        async with client.watch("/app/", prefix=True, start_revision=start + 1) as watch, asyncio.timeout(20):
+            server.kill()
+            await server.start()
+            await client.put("/app/k", b"2")
+            assert (await anext(watch))[0].kv.value == b"2"
+    finally:
+        await client.close()
+
+
+async def test_client_without_certificate_names_the_cause_in_details(tls_etcd: tuple[EtcdServer, CertificateAuthority]) -> None:
+    """It has the same code as an outage, so the text must tell them apart."""
+    server, authority = tls_etcd
+    client = EtcdClient([server.endpoint], authority.credentials())
     try:
         with pytest.raises(EtcdUnavailable) as caught:
-            await client.get("/k")
-        assert caught.value.details and caught.value.code == "UNAVAILABLE"
+            await client.get("/app/k")
+        assert "handshake" in caught.value.details.lower() or "certificate" in caught.value.details.lower()
     finally:
         await client.close()
 
