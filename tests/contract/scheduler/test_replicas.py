@@ -2,20 +2,13 @@
 
 import os
 import signal
-from pathlib import Path
 
 from inferway.common.v1 import registry_pb2
 from inferway.scheduler.v1 import scheduler_pb2 as pb
-from tests.harness.control_plane import CALL_S, READY, ControlPlane, eventually
+from tests.harness.control_plane import CALL_S, READY, RUNNING, ControlPlane
+from tests.harness.pids import is_alive, until_gone
 
 BACKING_OFF = registry_pb2.REPLICA_PROCESS_PHASE_BACKING_OFF
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 async def test_deploy_two_replicas_become_ready_and_are_explained(plane: ControlPlane) -> None:
@@ -69,7 +62,7 @@ async def test_scale_down_drains_before_the_replica_goes(plane: ControlPlane) ->
     assert is_alive(pid)
     (plane.home / "finish-tiny-1").touch()
     await scheduler.until_ready("tiny-0")
-    await eventually(lambda: _value(is_alive(pid)), lambda alive: not alive)
+    await until_gone(pid)
     assert not (plane.home / "told-to-end-tiny-1").exists()
 
 
@@ -124,10 +117,9 @@ async def test_kill_9_node_agent_takes_its_replicas_along_and_starts_them_again(
     await scheduler.until_ready("tiny-0")
     orphan = plane.pids("tiny-0")[-1]
     agent.kill()
-    await eventually(lambda: _value(is_alive(orphan)), lambda alive: not alive)
+    await until_gone(orphan)
     plane.node()
-    await eventually(lambda: _value(plane.pids("tiny-0")[-1]), lambda pid: pid != orphan)
-    await scheduler.until_ready("tiny-0")
+    await scheduler.until(lambda found: plane.pids("tiny-0")[-1] != orphan and found["tiny-0"].process.phase == RUNNING)
 
 
 async def test_stopped_node_agent_ends_its_replicas_first(plane: ControlPlane) -> None:
@@ -138,7 +130,3 @@ async def test_stopped_node_agent_ends_its_replicas_first(plane: ControlPlane) -
     pid = plane.pids("tiny-0")[-1]
     assert await agent.stop() == 0
     assert not is_alive(pid)
-
-
-async def _value(value):  # type: ignore[no-untyped-def]
-    return value
