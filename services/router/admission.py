@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -16,6 +17,8 @@ from services.router.replica_view import ReplicaView
 from services.router.reservation import blocks_needed
 from services.router.snapshot import ReplicaSnapshot
 from services.router.want import Granted, HeldGrant, Rejected, Want
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ class Admission:
         if self._take_over(want.want_id, stream):
             return
         now = self._now()
-        deadline = self._deadline(want, now)
+        deadline = now + _patience_s(want, self._clock.unix_ms(), self._limits.queue_timeout_s)
         waiting = Waiting(want, stream, now, deadline)
         if deadline <= now:
             self._answer_reject(waiting, "QUEUE_TIMEOUT", "the deadline had passed when the request reached the queue")
@@ -197,6 +200,7 @@ class Admission:
         self._view.note_pick(facts.replica_id)
         self._last_wait_s[want.model] = now - waiting.arrived_at
         self._observer.granted(want.model, now - waiting.arrived_at)
+        _log.debug("granted", extra={"fields": {**_log_fields(want), "replica": facts.replica_id}})
         waiting.stream.push(_granted(grant))
 
     def _hold(self, waiting: Waiting) -> None:
@@ -214,8 +218,7 @@ class Admission:
         if decision.outlook in (Outlook.NO_REPLICA_NOW, Outlook.NO_REPLICA):
             self._reject_without_replica(waiting, decision)
         else:
-            waiting.held_since = None
-            self._queues.look_at(waiting, waiting.deadline)
+            self._unhold(waiting)
 
     def _reject_without_replica(self, waiting: Waiting, decision: Decision) -> None:
         self._reject(waiting, "NO_READY_REPLICA", f"no replica of model {waiting.want.model} is ready: {describe(decision)}")
@@ -228,6 +231,7 @@ class Admission:
         model = waiting.want.model
         retry_after_s = min(30.0, max(1.0, self._last_wait_s.get(model, 1.0)))
         self._observer.rejected(model, reason)
+        _log.debug("rejected", extra={"fields": {**_log_fields(waiting.want), "reason": reason}})
         waiting.stream.push(Rejected(waiting.want.want_id, reason, message, retry_after_s))
 
     def _take_out(self, waiting: Waiting) -> None:
@@ -249,14 +253,17 @@ class Admission:
             stream.push(_granted(moved))
         return True
 
-    def _deadline(self, want: Want, now: float) -> float:
-        own = now + self._limits.queue_timeout_s
-        if want.deadline_unix_ms == 0:
-            return own
-        return min(own, now + (want.deadline_unix_ms - self._clock.unix_ms()) / 1000)
-
     def _now(self) -> float:
         return self._clock.monotonic()
+
+
+def _patience_s(want: Want, unix_ms: int, bound_s: float) -> float:
+    """How long the want may wait: until its deadline, and never beyond the router's own bound."""
+    return min(bound_s, (want.deadline_unix_ms - unix_ms) / 1000) if want.deadline_unix_ms else bound_s
+
+
+def _log_fields(want: Want) -> dict[str, str]:
+    return {"request": want.request_id, "want": want.want_id, "tenant": want.tenant_id, "model": want.model}
 
 
 def _granted(grant: Grant) -> Granted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.router.decision import Decision, Policy, Verdict, decide
+from services.router.decision import Decision, Outlook, Policy, Verdict, decide
 from services.router.snapshot import Snapshot
 from services.router.want import Want
 
@@ -33,7 +33,9 @@ def explain(snapshot: Snapshot, waiting: Sequence[Want], want: Want, policy: Pol
 
 def describe(decision: Decision) -> str:
     """Why nothing was picked, in words: how many replicas each filter excludes."""
+    if not decision.verdicts:
+        return "none is registered" if decision.outlook is Outlook.NO_REPLICA else "the registry has not been read yet"
     counts: dict[str, int] = {}
     for verdict in decision.verdicts:
         counts[verdict.excluded_by] = counts.get(verdict.excluded_by, 0) + 1
-    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none is registered"
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))

@@ -75,6 +75,8 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
 
     def _handle(self, request: router_pb2.DispatchRequest, stream: GatewayStream) -> None:
         match request.WhichOneof("kind"):
+            case "want" if not request.want.want_id:
+                raise InvalidArgument("a want must have an id")
             case "want":
                 self._dispatcher.want(stream, want_from_proto(request.want))
             case "first_token":

@@ -36,7 +36,7 @@ class Mesh:
         return self.routers[-1]
 
     async def start_router(self, port: int = 0, **settings: object) -> RunningRouter:
-        config = RouterConfig(etcd_endpoints=(self.etcd.endpoint,), drain_timeout_s=1.0, **settings)  # type: ignore[arg-type]
+        config = RouterConfig(**{"etcd_endpoints": (self.etcd.endpoint,), "drain_timeout_s": 1.0, **settings})  # type: ignore[arg-type]
         router = RunningRouter(config, port)
         self.router_address = await router.start()
         self.routers.append(router)

@@ -217,6 +217,14 @@ async def test_dispatch_first_message_must_be_hello(mesh: Mesh) -> None:
     assert status.from_rpc_error(error).reason == "INVALID_FIELD"
 
 
+@pytest.mark.parametrize("fields", [{"model": ""}, {"want_id": ""}])
+async def test_dispatch_want_without_model_or_id_is_refused(mesh: Mesh, fields: dict[str, str]) -> None:
+    await mesh.start_router()
+    gateway = await mesh.gateway()
+    await gateway.want(**fields)
+    assert (await gateway.end()).code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
 async def test_dispatch_second_hello_ends_the_stream_and_releases(mesh: Mesh) -> None:
     await mesh.start_router()
     await mesh.engine("a", max_num_sequences=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grpc
 import pytest
 
 from tests.contract.router.conftest import Mesh
@@ -50,6 +51,14 @@ async def test_explain_changes_nothing(mesh: Mesh) -> None:
     await mesh.wait_connected("a")
     assert [(await gateway.explain()).picked_replica_id for _ in range(3)] == ["a"] * 3
     assert (await gateway.replicas())[0].num_granted == 0
+
+
+async def test_explain_without_a_model_is_refused(mesh: Mesh) -> None:
+    await mesh.start_router()
+    gateway = await mesh.gateway()
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await gateway.explain(model="")
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_list_replicas_shows_registry_engine_and_grants(mesh: Mesh) -> None:

@@ -15,6 +15,7 @@ from tests.contract.router.conftest import Mesh, open_mesh
 from tests.harness.etcd import EtcdServer
 from tests.harness.router_service import DispatchClient
 from tests.harness.scripted_engine import ScriptedEngine
+from tests.harness.tcp_proxy import TcpProxy
 
 LOST = router_pb2.DONE_OUTCOME_REPLICA_LOST
 REPLICA_STATE_DRAINING = registry_pb2.REPLICA_STATE_DRAINING
@@ -169,6 +170,27 @@ async def test_registry_killed_everybody_is_served_and_new_replicas_come_after(m
     await mesh.etcd.start()
     await mesh.engine("c")
     await mesh.wait_connected("b", "c")
+    assert await picks(gateway, 6) == {"b", "c"}
+
+
+async def test_registry_history_compacted_while_the_router_was_cut_off(mesh: Mesh) -> None:
+    proxy = TcpProxy(mesh.etcd.endpoint)
+    await proxy.mend()
+    mesh.stack.push_async_callback(proxy.cut)
+    await mesh.start_router(etcd_endpoints=(proxy.endpoint,))
+    leaving, _ = await mesh.engine("a"), await mesh.engine("b")
+    gateway = await mesh.gateway()
+    await mesh.wait_connected("a", "b")
+    await proxy.cut()
+    await mesh.unregister(leaving)
+    await leaving.kill()
+    await mesh.engine("c")
+    for number in range(100):
+        await mesh.client.put("/elsewhere", str(number).encode())
+    await mesh.client.compact((await mesh.client.status()).revision)
+    await proxy.mend()
+    await mesh.wait_connected("b", "c")
+    await mesh.wait_known("b", "c")
     assert await picks(gateway, 6) == {"b", "c"}
 
 

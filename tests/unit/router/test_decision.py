@@ -64,6 +64,11 @@ def test_describe_counts_exclusions() -> None:
     assert describe(decision) == "1 disconnected, 2 not_ready"
 
 
+@pytest.mark.parametrize(("complete", "words"), [(True, "none is registered"), (False, "the registry has not been read yet")])
+def test_describe_no_replicas(complete: bool, words: str) -> None:
+    assert describe(decide(Snapshot(MODEL, (), complete), want(), POLICY)) == words
+
+
 def test_explain_last_in_the_queue_sees_the_claims_of_earlier_wants() -> None:
     nearly_full = replica("a", num_in_flight=1, num_taken_blocks=98)
     large = want("large", prompt_tokens=64)
