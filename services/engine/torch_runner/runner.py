@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from services.engine.runner import ModelInfo, RunnerSettings, SamplingParams, SequenceSlice, StepOutput
-from services.engine.torch_runner.attention import TorchAttention
+from services.engine.torch_runner.attention import DecodeAttention, StepAttention, TorchDecode, TorchPrefill
 from services.engine.torch_runner.linear import can_pack, rows_are_independent
-from services.engine.torch_runner.llama import Attention, Llama
+from services.engine.torch_runner.llama import Llama
 from services.engine.torch_runner.paged_kv import PagedKv
 from services.engine.torch_runner.sampling import Draw, sample
 from services.engine.torch_runner.step_batch import TILE, build_batch
@@ -45,7 +45,8 @@ class TorchRunner:
         with torch.inference_mode():
             weights = load_weights(version, config, device, dtype)
             kv = PagedKv(config.num_layers, settings.num_blocks, settings.block_size, config.num_kv_heads, config.head_dim, dtype, device)
-            attention = _attention(config, kv, version.max_context_tokens, dtype)
+            prefill = TorchPrefill(kv, config, version.max_context_tokens, dtype, device)
+            attention = StepAttention(_decode_attention(config, kv, dtype, device), prefill)
             llama = Llama(config, weights, kv, attention, version.max_context_tokens)
             quality = _quality(settings, config, weights, device, dtype)
         return cls(_info(version, settings, quality), llama, device, weights.head.min_rows)
@@ -110,8 +111,15 @@ def _device(settings: RunnerSettings) -> torch.device:
     return device
 
 
-def _attention(config: LlamaConfig, kv: PagedKv, max_tokens: int, dtype: torch.dtype) -> Attention:
-    return TorchAttention(kv, config.num_heads, config.num_kv_heads, config.head_dim, max_tokens, dtype)
+def _decode_attention(config: LlamaConfig, kv: PagedKv, dtype: torch.dtype, device: torch.device) -> DecodeAttention:
+    """The Triton kernel where there is a CUDA device for it, else torch."""
+    if device.type == "cuda":
+        from services.engine.kernels.triton.paged_decode import can_decode, paged_decode
+        from services.engine.torch_runner.triton_decode import TritonDecode
+
+        if can_decode(config.head_dim, config.num_heads, config.num_kv_heads):
+            return TritonDecode(kv, paged_decode)
+    return TorchDecode(kv, config, dtype)
 
 
 def _info(version: ModelVersion, settings: RunnerSettings, quality: str) -> ModelInfo:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from services.engine.model.importer import import_model
 from services.engine.runner import SamplingParams, SequenceSlice
-from services.engine.torch_runner.attention import TorchAttention
+from services.engine.torch_runner.attention import StepAttention, TorchDecode, TorchPrefill
 from services.engine.torch_runner.llama import Llama, rotate
 from services.engine.torch_runner.paged_kv import PagedKv
 from services.engine.torch_runner.step_batch import build_batch
@@ -37,7 +37,8 @@ def compute(version: ModelVersion) -> Compute:
     for layer in range(config.num_layers):
         for pool in kv.layer(layer):
             pool.fill_(float("nan"))
-    attention = TorchAttention(kv, config.num_heads, config.num_kv_heads, config.head_dim, version.max_context_tokens, torch.float32)
+    prefill = TorchPrefill(kv, config, version.max_context_tokens, torch.float32, _CPU)
+    attention = StepAttention(TorchDecode(kv, config, torch.float32), prefill)
     llama = Llama(config, load_weights(version, config, _CPU, torch.float32), kv, attention, version.max_context_tokens)
 
     def run(slices: list[SequenceSlice]) -> Tensor:

@@ -1,0 +1,1 @@
+"""Device kernels of the engine; each has a torch twin that defines what it computes."""
