@@ -24,11 +24,12 @@ class ProcessIdentity:
 
     @classmethod
     def of(cls, pid: int) -> "ProcessIdentity | None":
-        """The identity of a live process; None when there is none. A zombie counts as gone."""
+        """The identity of a live process; None when there is none. A zombie counts as gone once its last thread has let go of its files."""
         try:
             if sys.platform == "linux":
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                return None if fields[0] in "ZX" else cls(pid, f"{_boot_id()}:{fields[19]}")
+                is_gone = fields[0] in "ZX" and len(os.listdir(f"/proc/{pid}/task")) <= 1
+                return None if is_gone else cls(pid, f"{_boot_id()}:{fields[19]}")
             process = psutil.Process(pid)
             return None if process.status() == psutil.STATUS_ZOMBIE else cls(pid, str(process.create_time()))
         except (OSError, psutil.Error):
