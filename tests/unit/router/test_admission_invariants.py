@@ -103,7 +103,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.bench.view.report(replica, load(num_running=running, num_used_blocks=used, draining=draining, max_num_sequences=2))
         self.collect()
 
-    @rule(seconds=st.sampled_from([0.1, 0.6, 2.0, 4.0, 31.0]), heard=st.booleans())
+    @rule(seconds=st.sampled_from([0.125, 0.625, 2.0, 4.0, 31.0]), heard=st.booleans())
     def wait(self, seconds: float, heard: bool) -> None:
         self.bench.move(seconds)
         if heard:
