@@ -1,21 +1,27 @@
 """Why a deployment is not as desired: one sentence that names the part which stands in the way."""
 
-from services.scheduler.fleet import Assignment, Deployment, Fleet, Phase
+from dataclasses import replace
+
+from services.scheduler.fleet import Assignment, Fleet, Phase
 from services.scheduler.placement import make_plan
 
 _MAX_NAMED = 3
 
 
-def find_problem(fleet: Fleet, deployment: Deployment, now_unix_ms: int) -> str:
-    """What keeps the deployment from its desired state, empty when nothing does. Absent nodes count as lost for this purpose."""
-    as_seen = Fleet(fleet.deployments, fleet.nodes, fleet.assignments, fleet.replicas, fleet.cordoned, fleet.absent)
-    clauses = [make_plan(as_seen, now_unix_ms).problems.get(deployment.model, "")]
-    mine = sorted((each for each in fleet.assignments if each.model == deployment.model), key=lambda each: each.slot)
-    found = [clause for each in mine if (clause := _replica_problem(fleet, each))]
-    clauses += found[:_MAX_NAMED]
-    if len(found) > _MAX_NAMED:
-        clauses.append(f"and {len(found) - _MAX_NAMED} more")
-    return "; ".join(clause for clause in clauses if clause)
+def find_problems(fleet: Fleet, now_unix_ms: int) -> dict[str, str]:
+    """What keeps each deployment from its desired state, empty when nothing does. Absent nodes count as lost for this purpose."""
+    plan = make_plan(replace(fleet, lost=fleet.absent), now_unix_ms)
+    return {model: _join(plan.problems.get(model, ""), _replica_problems(fleet, model)) for model in fleet.deployments}
+
+
+def _join(placement: str, replicas: list[str]) -> str:
+    more = [f"and {len(replicas) - _MAX_NAMED} more"] if len(replicas) > _MAX_NAMED else []
+    return "; ".join(clause for clause in (placement, *replicas[:_MAX_NAMED], *more) if clause)
+
+
+def _replica_problems(fleet: Fleet, model: str) -> list[str]:
+    mine = sorted((each for each in fleet.assignments if each.model == model), key=lambda each: each.slot)
+    return [problem for each in mine if (problem := _replica_problem(fleet, each))]
 
 
 def _replica_problem(fleet: Fleet, assignment: Assignment) -> str:

@@ -78,13 +78,16 @@ class Reconciler:
                 self._metrics.failed_rounds.inc()
                 log.warning("round failed, the registry does not answer", extra={"fields": {"error": error.message}})
                 pause_s = _RETRY_S
-            await self._wait(pause_s)
+            await self._wait(pause_s, leadership)
 
-    async def _wait(self, pause_s: float) -> None:
+    async def _wait(self, pause_s: float, leadership: Leadership) -> None:
         """Until something changes, at most `pause_s`; then a moment more, so that a burst of changes costs one round."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(pause_s):
-                await self._dirty.wait()
+        signs = [asyncio.ensure_future(event.wait()) for event in (self._dirty, leadership.lost)]
+        try:
+            await asyncio.wait(signs, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for sign in signs:
+                sign.cancel()
         await asyncio.sleep(_SETTLE_S)
 
     async def _carry_out(self, plan: Plan, leadership: Leadership) -> bool:

@@ -12,7 +12,7 @@ from services.scheduler.clients import fleet_values as values
 from services.scheduler.clients.fleet_store import EtcdFleetStore
 from services.scheduler.desired_state import DesiredState, is_model_name
 from services.scheduler.fleet import Assignment, Deployment, Fleet, Phase
-from services.scheduler.problems import find_problem
+from services.scheduler.problems import find_problems
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -86,14 +86,16 @@ class ControlPlaneServicer(scheduler_pb2_grpc.ControlPlaneServicer):
             raise NotFound(
                 f"model {request.model[:128]!r} is not deployed", reason="MODEL_NOT_FOUND", metadata={"model": request.model[:128]}
             )
-        if deployment is not None and (problem := find_problem(fleet, deployment, self._clock.unix_ms())):
+        if problem := find_problems(fleet, self._clock.unix_ms()).get(request.model):
             decisions.append(f"now: {problem}")
         return pb.ExplainResponse(decisions=decisions)
 
     async def ListDeployments(self, request: pb.ListDeploymentsRequest, context: Context) -> pb.ListDeploymentsResponse:
         """See the contract."""
         fleet = await self._store.read()
-        return pb.ListDeploymentsResponse(deployments=[self._status(fleet, each) for _, each in sorted(fleet.deployments.items())])
+        problems = find_problems(fleet, self._clock.unix_ms())
+        deployments = [_deployment_status(fleet, each, problems[model]) for model, each in sorted(fleet.deployments.items())]
+        return pb.ListDeploymentsResponse(deployments=deployments)
 
     async def ListNodes(self, request: pb.ListNodesRequest, context: Context) -> pb.ListNodesResponse:
         """See the contract."""
@@ -106,17 +108,18 @@ class ControlPlaneServicer(scheduler_pb2_grpc.ControlPlaneServicer):
         found = [each for each in fleet.assignments if request.model in ("", each.model)]
         return pb.ListAssignmentsResponse(assignments=[_assignment_status(fleet, each) for each in found])
 
-    def _status(self, fleet: Fleet, deployment: Deployment) -> pb.DeploymentStatus:
-        mine = [each for each in fleet.assignments if each.model == deployment.model]
-        staying = [each for each in mine if not each.draining]
-        num_ready = sum(fleet.is_ready(each) for each in staying)
-        return pb.DeploymentStatus(
-            deployment=values.deployment_to_proto(deployment),
-            num_ready=num_ready,
-            num_starting=len(staying) - num_ready,
-            num_draining=len(mine) - len(staying),
-            problem=find_problem(fleet, deployment, self._clock.unix_ms()),
-        )
+
+def _deployment_status(fleet: Fleet, deployment: Deployment, problem: str) -> pb.DeploymentStatus:
+    mine = [each for each in fleet.assignments if each.model == deployment.model]
+    staying = [each for each in mine if not each.draining]
+    num_ready = sum(fleet.is_ready(each) for each in staying)
+    return pb.DeploymentStatus(
+        deployment=values.deployment_to_proto(deployment),
+        num_ready=num_ready,
+        num_starting=len(staying) - num_ready,
+        num_draining=len(mine) - len(staying),
+        problem=problem,
+    )
 
 
 def _assignment_status(fleet: Fleet, assignment: Assignment) -> pb.AssignmentStatus:

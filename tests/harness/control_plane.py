@@ -135,7 +135,7 @@ class ControlPlane:
     def _scheduler(self, settings: Mapping[str, str]) -> tuple[dict[str, str], grpc.aio.Channel]:
         port = free_port()
         values = {"PORT": str(port), "ETCD_ENDPOINTS": self.etcd.endpoint, "LEADER_TTL_S": "2", "NODE_GRACE_S": "4", **settings}
-        channel = connect(f"127.0.0.1:{port}")
+        channel = connect(f"127.0.0.1:{values['PORT']}")
         self._channels.append(channel)
         return {f"INFERWAY_SCHEDULER_{field}": value for field, value in values.items()}, channel
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from services.scheduler.fleet import Assignment, Deployment, Fleet, Phase, Process
-from services.scheduler.problems import find_problem
+from services.scheduler.problems import find_problems
 from tests.harness.fleets import NOW, fleet, node, ready
 
 WISH = Deployment("m", num_replicas=1)
@@ -29,23 +29,23 @@ def with_process(phase: Phase, num_restarts: int = 0, last_exit: str = "") -> Fl
     ],
 )
 def test_problem_states(state: Fleet, problem: str) -> None:
-    assert find_problem(state, WISH, NOW) == problem
+    assert find_problems(state, NOW)["m"] == problem
 
 
 def test_problem_ready_replica_has_none_however_often_it_was_restarted() -> None:
     state = with_process(Phase.RUNNING, 9, "was killed by SIGKILL")
-    assert find_problem(replace(state, replicas=ready(PLACED)), WISH, NOW) == ""
+    assert find_problems(replace(state, replicas=ready(PLACED)), NOW)["m"] == ""
 
 
 def test_problem_absent_node_is_named_together_with_what_it_means() -> None:
     state = fleet([node("b", 0)], [WISH], [PLACED])
-    assert find_problem(state, WISH, NOW) == "1 replica has no place: b is full (0 of 0 replicas); m-0 on a: the node is not registered"
+    assert find_problems(state, NOW)["m"] == "1 replica has no place: b is full (0 of 0 replicas); m-0 on a: the node is not registered"
 
 
 def test_problem_many_replicas_are_summed_up() -> None:
     wish = Deployment("m", num_replicas=9)
     assigned = [Assignment(f"m-{n}", "a", "m") for n in range(9)]
     processes = {each.replica_id: Process(each.replica_id, Phase.BACKING_OFF, 1, "ended with status 3") for each in assigned}
-    problem = find_problem(fleet([node("a", 9, processes=processes)], [wish], assigned), wish, NOW)
+    problem = find_problems(fleet([node("a", 9, processes=processes)], [wish], assigned), NOW)["m"]
     assert problem.count("ended 2 times") == 3
     assert problem.endswith("; and 6 more")
