@@ -40,6 +40,9 @@ class EngineMetrics:
         self.step_tokens = histogram("step_tokens", "Tokens computed per step", _TOKEN_BUCKETS)
         self.refusals = Counter("inferway_engine_refusals", "Attempts not accepted", ["model_name", "reason"], registry=registry)
         self.finishes = Counter("inferway_engine_attempts", "Attempts that ended", ["model_name", "finished_reason"], registry=registry)
+        self.successes = Counter(
+            "vllm:request_success", "Attempts that ended by themselves", ["model_name", "finished_reason"], registry=registry
+        )
         self.discarded = Counter("inferway_engine_discarded_tokens", "Tokens thrown away", ["model_name"], registry=registry)
         registry.register(_Aliases([self.ttft, self.itl, self.duration, self.step_tokens]))
 
@@ -65,6 +68,8 @@ class EngineMetrics:
         outcome = end.outcome
         reason = outcome.reason.lower() if isinstance(outcome, Failed) else outcome.reason.value
         self.finishes.labels(self._model, reason).inc()
+        if reason in ("stop", "length"):
+            self.successes.labels(self._model, reason).inc()
         self.discarded.labels(self._model).inc(outcome.counts.discarded_tokens)
         self.duration.labels(self._model).observe(now_s - attempt.started_s)
 
