@@ -16,6 +16,8 @@ keep=${1:-}
 work=$(mktemp -d)
 export DOCKER_BUILDKIT=0 COMPOSE_DOCKER_CLI_BUILD=0 COMPOSE_PROJECT_NAME=${COMPOSE_PROJECT_NAME:-inferway}
 
+trap 'echo "stopped at ${BASH_SOURCE[0]}:$LINENO: $BASH_COMMAND" >&2' ERR
+set -E
 step() { printf '%s %s\n' "$(date +%H:%M:%S)" "$*"; }
 
 take_down() {

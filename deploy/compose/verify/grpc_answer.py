@@ -1,4 +1,4 @@
-"""Ask for one answer with the typed gRPC face: python grpc_answer.py HOST:PORT KEY MODEL. Exits 1 unless text, a finish and usage arrive."""
+"""Ask once with the typed gRPC face: grpc_answer.py HOST:PORT KEY MODEL. Exits 1 unless text, a finish and usage arrive."""
 
 import sys
 

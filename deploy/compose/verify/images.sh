@@ -34,7 +34,7 @@ make_base_image() {
   if docker image inspect inferway-base:bookworm >/dev/null 2>&1; then return; fi
   step "Making the base image with debootstrap"
   local mirror root="$work/root" bundle=/etc/ssl/certs/ca-certificates.crt
-  mirror=$(grep -rhoE 'https?://[^ ]+/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null | head -1 | tr -d " ")
+  mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | grep -oE 'https?://[^ ]+/debian/?( |$)' | head -1 | tr -d ' ') || true
   debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates bookworm "$root" "${mirror:-http://deb.debian.org/debian}" \
     >"$work/debootstrap.log" 2>&1 || { tail -20 "$work/debootstrap.log"; exit 1; }
   cp "${SSL_CERT_FILE:-$bundle}" "$root$bundle"
