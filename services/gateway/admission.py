@@ -13,13 +13,13 @@ class Admission:
     def __init__(self, records: RecordSink, max_num_requests: int) -> None:
         self._records = records
         self._max_num_requests = max_num_requests
-        self._draining = False
+        self.closed = False
         self.num_requests = 0
 
     @contextmanager
     def enter(self) -> Iterator[None]:
         """Holds one place. DRAINING, OUTBOX_FULL (no bill could be kept) or QUEUE_FULL when there is none."""
-        if self._draining:
+        if self.closed:
             raise Unavailable("this gateway is shutting down; try again", reason="DRAINING", retry_after_s=1.0)
         self._records.require_room()
         if self.num_requests >= self._max_num_requests:
@@ -32,4 +32,4 @@ class Admission:
 
     def close(self) -> None:
         """Takes no more."""
-        self._draining = True
+        self.closed = True

@@ -93,6 +93,21 @@ class Gateway:
             request_deadline_s=config.request_deadline_s,
         )
 
+    @property
+    def num_sessions(self) -> int:
+        """Sessions with replicas."""
+        return self._sessions.num_open
+
+    @property
+    def keys_live(self) -> bool:
+        """Whether keys are known and follow the registry."""
+        return self._stored_keys.ready and self._stored_keys.live
+
+    @property
+    def draining(self) -> bool:
+        """Whether new requests are refused."""
+        return self._admission.closed
+
     def register(self, server: grpc.aio.Server) -> Sequence[str]:
         """Adds the faces."""
         openai = OpenAIServicer(self._pipeline, self._keys, self._models, self._config.max_body_bytes)
