@@ -12,6 +12,7 @@ from pathlib import Path
 
 from deploy.local import java, kafka_artefacts
 from deploy.local.kafka import KafkaBroker
+from deploy.local.probes import Probe
 from deploy.local.process import Spawned, spawn
 from deploy.local.rotation import last_line
 
@@ -31,8 +32,9 @@ def free_ports(count: int) -> list[int]:
 class Broker:
     """One Kafka node below `directory`. Only this object's own process is ever signalled."""
 
-    def __init__(self, kafka: KafkaBroker) -> None:
+    def __init__(self, kafka: KafkaBroker, probe: Probe | None = None) -> None:
         self._kafka = kafka
+        self._probe = probe or kafka.child().probe
         self._log = kafka.directory / "kafka.log"
         self._running: Spawned | None = None
 
@@ -51,10 +53,9 @@ class Broker:
         """Start and wait until metadata are served; AssertionError with the last log line when that does not happen."""
         assert self._running is None, "the broker is running already"
         self._running = await spawn(self._kafka.argv(), os.environ, self._log, cwd=self._kafka.directory)
-        probe = self._kafka.child().probe
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
-                while not await probe():
+                while not await self._probe():
                     assert self._running.identity.is_alive, f"the broker died: {last_line(self._log)}"
                     await asyncio.sleep(_POLL_S)
         except TimeoutError as error:
@@ -74,14 +75,19 @@ class Broker:
             self._running = None
 
 
-@asynccontextmanager
-async def running_broker(directory: Path) -> AsyncIterator[Broker]:
-    """A started broker on free ports with its data below `directory`."""
+def kafka_in(directory: Path) -> KafkaBroker:
+    """A node on free ports with its data below `directory`, not prepared; fetches Kafka's jars when they are not there."""
     runtime = java.find(os.environ)
     assert runtime is not None, "these tests need Java 17 or newer: run `make setup`"
     port, controller_port = free_ports(2)
-    libs = await asyncio.to_thread(kafka_artefacts.ensure, os.environ)
-    kafka = KafkaBroker(java=runtime, libs=libs, directory=directory, port=port, controller_port=controller_port)
+    libs = kafka_artefacts.ensure(os.environ)
+    return KafkaBroker(java=runtime, libs=libs, directory=directory, port=port, controller_port=controller_port)
+
+
+@asynccontextmanager
+async def running_broker(directory: Path) -> AsyncIterator[Broker]:
+    """A started broker on free ports with its data below `directory`."""
+    kafka = await asyncio.to_thread(kafka_in, directory)
     await asyncio.to_thread(kafka.prepare)
     broker = Broker(kafka)
     try:
