@@ -85,14 +85,14 @@ class _ClientThread:
 class KafkaProducer:
     """An EventProducer. The client is made at the first send, and made anew after any failure: an idempotent producer whose broker lost
     its state never recovers by itself. Consumers therefore have to expect a record twice. ``topics`` (partitions by topic) are created
-    whenever the client is made, should they be missing: a broker without a disk forgets them. No other topic is created by a send.
+    whenever the client is made, should they be missing: a broker without a disk forgets them. Without ``topics`` the broker's rule decides.
     """
 
     def __init__(self, settings: KafkaSettings, topics: Mapping[str, int] | None = None) -> None:
         self._settings = settings
         self._topics = topics or {}
         self._options = settings.client_options() | {
-            "allow_auto_create_topics": False,
+            "allow_auto_create_topics": not self._topics,
             "acks": "all",
             "linger_ms": 5,
             "max_block_ms": 5_000,
