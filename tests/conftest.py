@@ -1,4 +1,4 @@
-"""One mesh on real Kafka, etcd and Envoy for all fault cases; the engines run the deterministic model, slowly enough to be hit."""
+"""One mesh on real Kafka, etcd and Envoy for e2e and fault tests; its engines run the deterministic model, slowly enough to be hit."""
 
 import pathlib
 from collections.abc import Iterator

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from deploy.local import mesh_status
 from deploy.local.home import Home
+from deploy.local.local_keys import operator_key_file
 from deploy.local.ports import PortPlan
 from deploy.local.process import ProcessIdentity
 from tests.harness.eventually import eventually
@@ -37,6 +38,11 @@ class Mesh:
     def key(self) -> str:
         """The demo tenant's key."""
         return self.home.demo_key_file.read_text().strip()
+
+    @property
+    def operator_key(self) -> str:
+        """May call Admin."""
+        return operator_key_file(self.home).read_text().strip()
 
     def run(self, *arguments: str, timeout_s: float = UP_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
         """Runs `inferway ARGUMENTS` for this mesh."""
