@@ -24,7 +24,7 @@ _STATES = {
 
 
 class UsageRecorder:
-    """Puts attempt records into the outbox; see engine.Recorder."""
+    """Puts attempt records into the outbox; see Recorder."""
 
     def __init__(self, outbox: Outbox, replica_id: str, model: str, model_version: str) -> None:
         self._outbox = outbox
@@ -33,11 +33,11 @@ class UsageRecorder:
         self._model_version = model_version
 
     def require_room(self) -> None:
-        """See engine.Recorder."""
+        """See Recorder."""
         self._outbox.require_room()
 
     async def record(self, end: AttemptEnd) -> None:
-        """See engine.Recorder."""
+        """See Recorder."""
         attempt = self._attempt(end)
 
         def make_value(producer_id: str, sequence: int) -> bytes:

@@ -7,14 +7,15 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from services.engine.attempt import Attempt
 from services.engine.attempts import AttemptRequest, AttemptRules, can_retry, duplicate
 from services.engine.batcher import BatchLoad
 from services.engine.inbox import Inbox
 from services.engine.load import LoadFeed, ReplicaLoad
+from services.engine.observer import Observer
 from services.engine.outcome import AttemptEnd, Failed
+from services.engine.recorder import Recorder
 from services.engine.reports import Reports, StepReport
 from services.engine.sequence import Ended, EndReason
 from services.engine.session import Session
@@ -34,32 +35,6 @@ class Phase(enum.Enum):
     STARTING = "starting"
     READY = "ready"
     DRAINING = "draining"
-
-
-class Recorder(Protocol):
-    """Keeps the records of attempts."""
-
-    def require_room(self) -> None:
-        """Raises ResourceExhausted when no further paid work may be taken."""
-
-    async def record(self, end: AttemptEnd) -> None:
-        """Returns when the record is durable. Raises InferwayError when it could not be stored."""
-
-
-class Observer(Protocol):
-    """Counts what attempts and steps do; must be quick."""
-
-    def step(self, report: StepReport) -> None:
-        """A report was read."""
-
-    def token(self, attempt: Attempt, now_s: float) -> None:
-        """A token that counts came; called before `attempt.last_token_s` is moved."""
-
-    def refused(self, reason: str) -> None:
-        """An attempt was not accepted."""
-
-    def ended(self, attempt: Attempt, end: AttemptEnd, now_s: float) -> None:
-        """An accepted attempt has ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ _TOKEN_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
 
 class EngineMetrics:
-    """Counts attempts, tokens and steps; see engine.Observer."""
+    """Counts attempts, tokens and steps; see Observer."""
 
     def __init__(self, registry: CollectorRegistry, model: str) -> None:
         self._model = model
@@ -47,24 +47,24 @@ class EngineMetrics:
         registry.register(_Aliases([self.ttft, self.itl, self.duration, self.step_tokens]))
 
     def step(self, report: StepReport) -> None:
-        """See engine.Observer."""
+        """See Observer."""
         if report.num_tokens:
             self.step_duration.labels(self._model).observe(report.duration_s)
             self.step_tokens.labels(self._model).observe(report.num_tokens)
 
     def token(self, attempt: Attempt, now_s: float) -> None:
-        """See engine.Observer."""
+        """See Observer."""
         if attempt.last_token_s is None:
             self.ttft.labels(self._model).observe(now_s - attempt.started_s)
         else:
             self.itl.labels(self._model).observe(now_s - attempt.last_token_s)
 
     def refused(self, reason: str) -> None:
-        """See engine.Observer."""
+        """See Observer."""
         self.refusals.labels(self._model, reason).inc()
 
     def ended(self, attempt: Attempt, end: AttemptEnd, now_s: float) -> None:
-        """See engine.Observer."""
+        """See Observer."""
         outcome = end.outcome
         reason = outcome.reason.lower() if isinstance(outcome, Failed) else outcome.reason.value
         self.finishes.labels(self._model, reason).inc()
