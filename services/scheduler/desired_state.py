@@ -16,7 +16,7 @@ MAX_SETTINGS = 64
 RESERVED_SETTINGS = frozenset(
     {
         *("replica_id", "model", "model_version", "node_id", "home"),
-        *("host", "port", "advertised_host", "metrics_port", "etcd_endpoints", "kafka_bootstrap"),
+        *("host", "port", "advertised_host", "metrics_port", "etcd_endpoints", "kafka_bootstrap", "drain_timeout_s"),
     }
 )
 

@@ -49,7 +49,7 @@ class Reconciler:
                 try:
                     await self._lead(leadership)
                 finally:
-                    self._metrics.leading.set(0)
+                    self._metrics.forget()
                     await _resign(leadership)
                 log.warning("leads no more")
 

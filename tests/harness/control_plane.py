@@ -96,7 +96,7 @@ class ControlPlane:
         self.etcd = etcd
         self._services: list[ServiceTask | ServiceProcess] = []
         self._channels: list[grpc.aio.Channel] = []
-        self._next_replica_port = free_port() % 20000 + 20000
+        self._next_replica_port = 20000 + free_port() % 300 * 40  # Below the range from which the system gives ports out.
 
     def scheduler(self, **settings: str) -> "Scheduler":
         """A scheduler in this process."""

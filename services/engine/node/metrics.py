@@ -17,6 +17,7 @@ class NodeMetrics:
         self._restarts = Gauge(
             "inferway_node_replica_restarts", "Times that a replica of the slot was started again", ("replica",), registry=registry
         )
+        self._shown: set[str] = set()
         self._ends = Counter("inferway_node_replica_ends", "Ends that nobody ordered, by kind", ("replica", "kind"), registry=registry)
 
     def observe(self, statuses: Sequence[SlotStatus]) -> None:
@@ -24,9 +25,12 @@ class NodeMetrics:
         tally = Tally(status.phase for status in statuses)
         for phase in Phase:
             self._phases.labels(phase.value).set(tally[phase])
-        self._restarts.clear()
         for status in statuses:
             self._restarts.labels(status.replica_id).set(status.num_restarts)
+        present = {status.replica_id for status in statuses}
+        for replica_id in self._shown - present:
+            self._restarts.remove(replica_id)
+        self._shown = present
 
     def count_end(self, replica_id: str, end: ProcessEnd) -> None:
         """A replica ended by itself or for bad health."""

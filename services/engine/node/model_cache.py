@@ -13,12 +13,23 @@ def cached_models(home: Path) -> tuple[str, ...]:
     root = ModelStore(home).root
     if not root.is_dir():
         return ()
+    return tuple(sorted(name for model in root.iterdir() for name in _versions(model)))
+
+
+def _versions(model: Path) -> list[str]:
     found = []
-    for folder in (version for model in sorted(root.iterdir()) for version in version_folders(model)):
-        try:
-            version = read_version(folder)
-        except ModelCorruptError as error:
-            log.warning("model version is left out", extra={"fields": {"error": str(error)}})
-        else:
-            found.append(f"{version.name}@{version.version}")
-    return tuple(sorted(found))
+    try:
+        for folder in version_folders(model):
+            found.append(_name(folder))
+    except OSError:  # A version went away while it was looked at; the next look will be right.
+        log.info("model store changed while it was read", extra={"fields": {"model": model.name}})
+    return [name for name in found if name]
+
+
+def _name(folder: Path) -> str:
+    try:
+        version = read_version(folder)
+    except ModelCorruptError as error:
+        log.warning("model version is left out", extra={"fields": {"error": error.message}})
+        return ""
+    return f"{version.name}@{version.version}"

@@ -7,6 +7,8 @@ from services.engine.node.config import NodeConfig
 from services.engine.node.order import Order
 
 ENGINE_PREFIX = "INFERWAY_ENGINE_"
+# The node agent keeps the time of a drain, because an order may change it while the replica runs.
+ENDLESS_DRAIN_S = 24 * 3600
 
 
 def replica_environ(inherited: Mapping[str, str], config: NodeConfig, order: Order, port: int, metrics_port: int) -> dict[str, str]:
@@ -25,9 +27,9 @@ def replica_environ(inherited: Mapping[str, str], config: NodeConfig, order: Ord
         "METRICS_PORT": str(metrics_port),
         "ETCD_ENDPOINTS": ",".join(config.etcd_endpoints),
         "KAFKA_BOOTSTRAP": config.kafka_bootstrap,
+        "DRAIN_TIMEOUT_S": str(ENDLESS_DRAIN_S),
     }
     environ.update({ENGINE_PREFIX + name: value for name, value in identity.items()})
-    environ.setdefault(ENGINE_PREFIX + "DRAIN_TIMEOUT_S", str(order.drain_timeout_s))
     if order.device_indexes:
         environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(index) for index in order.device_indexes)
     return environ

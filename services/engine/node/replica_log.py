@@ -1,8 +1,11 @@
 """The log file of one replica: appended by the replica itself, kept below a bound, and asked for its last word after a death."""
 
 import json
+import logging
 import shutil
 from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 _TAIL_BYTES = 8192
 _MAX_WORDS = 300
@@ -15,16 +18,25 @@ class ReplicaLog:
         self.path = home / "logs" / f"replica-{replica_id}.log"
 
     def trim(self, max_bytes: int) -> None:
-        """Moves the content aside when it is longer than `max_bytes`. The replica appends, so it goes on at the new end; a line that it
-        writes in the moment of the copy may be lost."""
+        """Moves the content aside when it is longer than `max_bytes`, or drops it when there is no room for both.
+
+        The replica appends, so it goes on at the new end; a line that it writes in the moment of the copy may be lost.
+        """
         try:
             if self.path.stat().st_size <= max_bytes:
                 return
-            shutil.copyfile(self.path, self.path.with_name(self.path.name + ".1"))
+            self._keep_copy()
             with self.path.open("r+b") as file:
                 file.truncate(0)
-        except FileNotFoundError:
-            return
+        except OSError as error:
+            log.warning("replica log was not trimmed", extra={"fields": {"error": error.strerror}})
+
+    def _keep_copy(self) -> None:
+        older = self.path.with_name(self.path.name + ".1")
+        try:
+            shutil.copyfile(self.path, older)
+        except OSError:
+            older.unlink(missing_ok=True)
 
     def last_word(self) -> str:
         """The last line, or the message in it when it is a JSON log line; at most 300 characters, empty when there is none."""

@@ -1,7 +1,7 @@
 """One replica slot: makes its order true by starting, watching, draining and starting again one replica process."""
 
 import logging
-from asyncio import Event
+from asyncio import Event, TaskGroup
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -132,8 +132,13 @@ class ReplicaSlot:
         ended, _ = await first_of(process.wait(), self._until_deadline(fallback))
         if ended is None:
             log.warning("drain deadline has passed", extra={"fields": {"replica": self._order.replica_id}})
-            await self._tools.client.end_work(process.address)
-            await first_of(process.wait(), self._tools.timing.sleep(self._tools.limits.kill_grace_s))
+            await first_of(process.wait(), self._end_work(process.address))
+
+    async def _end_work(self, address: str) -> None:
+        """Gives the replica the kill grace to tell everybody whose work it ends."""
+        async with TaskGroup() as tasks:
+            tasks.create_task(self._tools.client.end_work(address))
+            tasks.create_task(self._tools.timing.sleep(self._tools.limits.kill_grace_s))
 
     async def _until_deadline(self, fallback_unix_ms: int) -> None:
         """The order's deadline, which may move meanwhile; the fallback for a replica that only makes way for another order."""

@@ -30,29 +30,29 @@ _WATCHED: tuple[Callable[[], str], ...] = (
 
 
 class EtcdFleetStore:
-    """FleetStore over etcd. Values that do not parse are skipped and logged by key."""
+    """FleetStore over etcd. Values that do not parse, or that belong under another key, are skipped and logged by key."""
 
     def __init__(self, client: EtcdClient) -> None:
         self._client = client
 
     async def read(self) -> Fleet:
         """See FleetStore. Assignments are read first: a replica or node that appears meanwhile only adds to what is known of them."""
-        assignments = [(values.assignment_from_proto(m, rev)) for m, rev in await self._list(keyspace.assignments(), pb.Assignment)]
-        deployments = [values.deployment_from_proto(m, rev) for m, rev in await self._list(keyspace.deployments(), pb.Deployment)]
-        nodes = [values.node_from_proto(m) for m, _ in await self._list(keyspace.nodes(), pb.Node)]
-        replicas = [values.replica_from_proto(m) for m, _ in await self._list(keyspace.replicas(), pb.Replica)]
-        cordons = [m.node_id for m, _ in await self._list(keyspace.cordons(), pb.Cordon)]
+        assignments = await self._list(keyspace.assignments(), pb.Assignment, lambda m: f"{m.node_id}/{m.replica_id}")
+        deployments = await self._list(keyspace.deployments(), pb.Deployment, lambda m: m.model)
+        nodes = [values.node_from_proto(message) for message in await self.list_nodes()]
+        replicas = await self._list(keyspace.replicas(), pb.Replica, lambda m: f"{m.model}/{m.replica_id}")
+        cordons = await self._list(keyspace.cordons(), pb.Cordon, lambda m: m.node_id)
         return Fleet(
-            deployments={each.model: each for each in deployments},
+            deployments={message.model: values.deployment_from_proto(message, revision) for message, revision in deployments},
             nodes={each.node_id: each for each in nodes},
-            assignments=tuple(assignments),
-            replicas={each.replica_id: each for each in replicas},
-            cordoned=frozenset(cordons),
+            assignments=tuple(values.assignment_from_proto(message, revision) for message, revision in assignments),
+            replicas={message.replica_id: values.replica_from_proto(message) for message, _ in replicas},
+            cordoned=frozenset(message.node_id for message, _ in cordons),
         )
 
     async def list_nodes(self) -> list[pb.Node]:
         """The registered nodes as they are stored, by id."""
-        return [message for message, _ in await self._list(keyspace.nodes(), pb.Node)]
+        return [message for message, _ in await self._list(keyspace.nodes(), pb.Node, lambda m: m.node_id)]
 
     async def apply(self, change: Change, leadership: Leadership) -> bool:
         """See FleetStore."""
@@ -125,12 +125,13 @@ class EtcdFleetStore:
                 log.warning("watch starts anew", extra={"fields": {"prefix": prefix, "error": error.message}})
                 await asyncio.sleep(_RETRY_S)
 
-    async def _list(self, prefix: str, message_type: type[M]) -> list[tuple[M, int]]:
+    async def _list(self, prefix: str, message_type: type[M], name_of: Callable[[M], str]) -> list[tuple[M, int]]:
+        """Messages and their revisions; each has to name itself as its key does."""
         found: list[tuple[M, int]] = []
         for kv in (await self._client.get_prefix(prefix)).kvs:
             message = values.decode(kv.value, message_type())
-            if message is None:
-                log.error("registry value does not parse and is skipped", extra={"fields": {"key": kv.key}})
+            if message is None or prefix + name_of(message) != kv.key:
+                log.error("registry value does not fit its key and is skipped", extra={"fields": {"key": kv.key}})
             else:
                 found.append((message, kv.mod_revision))
         return found

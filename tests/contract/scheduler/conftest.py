@@ -11,11 +11,18 @@ from tests.harness.tiny_model import write_tiny_model
 
 
 @pytest.fixture
-async def plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
+async def etcd(tmp_path: Path) -> AsyncIterator[EtcdServer]:
     etcd = EtcdServer(tmp_path / "etcd")
-    await etcd.start()
+    try:
+        await etcd.start()
+        yield etcd
+    finally:
+        etcd.kill()
+
+
+@pytest.fixture
+async def plane(tmp_path: Path, etcd: EtcdServer) -> AsyncIterator[ControlPlane]:
     write_tiny_model(tmp_path)
     plane = ControlPlane(tmp_path, etcd)
     yield plane
     await plane.close()
-    etcd.kill()

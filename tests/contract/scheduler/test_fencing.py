@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -27,13 +26,10 @@ class Candidate:
 
 
 @pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[EtcdClient]:
-    etcd = EtcdServer(tmp_path / "etcd")
-    await etcd.start()
+async def client(etcd: EtcdServer) -> AsyncIterator[EtcdClient]:
     client = EtcdClient([etcd.endpoint])
     yield client
     await client.close()
-    etcd.kill()
 
 
 @pytest.fixture
@@ -89,9 +85,11 @@ async def test_store_broken_value_is_skipped_and_the_rest_is_read(client: EtcdCl
     store = candidates[0].store
     await client.put(keyspace.deployment("broken"), b"{ not json")
     await client.put(keyspace.node("broken"), b"\xff")
+    await client.put(keyspace.deployment("empty"), b"{}")
+    await client.put(keyspace.assignment("a", "m-0"), b'{"replicaId": "m-0", "nodeId": "b", "model": "m"}')
     await store.write_deployment(Deployment("m"))
     fleet = await store.read()
-    assert (set(fleet.deployments), set(fleet.nodes)) == ({"m"}, set())
+    assert (set(fleet.deployments), set(fleet.nodes), fleet.assignments) == ({"m"}, set(), ())
 
 
 @pytest.mark.parametrize(

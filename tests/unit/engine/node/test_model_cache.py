@@ -20,3 +20,11 @@ def test_cache_damaged_version_is_left_out_and_the_others_stay(tmp_path: Path) -
     damaged, whole = write_tiny_model(tmp_path), write_tiny_model(tmp_path, name="other")
     (damaged.path / MANIFEST).write_text("{}")
     assert cached_models(tmp_path) == (f"other@{whole.version}",)
+
+
+def test_cache_stray_files_and_folders_are_no_models(tmp_path: Path) -> None:
+    version = write_tiny_model(tmp_path)
+    (tmp_path / "models" / "notes.txt").write_text("")
+    (tmp_path / "models" / "tiny" / "building").mkdir()
+    (tmp_path / "models" / "empty").mkdir()
+    assert cached_models(tmp_path) == (f"tiny@{version.version}",)

@@ -18,7 +18,7 @@ ORDER = Order("m-0", "m")
 
 
 def launcher(home: Path, script: str, num_ports: int = 4) -> ProcessLauncher:
-    first = free_port() % 20000 + 20000
+    first = 20000 + free_port() % 3000 * 4
     config = NodeConfig(
         home=str(home),
         replica_command=(sys.executable, "-I", "-S", "-c", script),
@@ -85,7 +85,7 @@ async def test_process_ports_come_back_with_its_end(tmp_path: Path) -> None:
 
 
 async def test_process_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    first = free_port() % 20000 + 20000
+    first = 20000 + free_port() % 3000 * 4
     config = NodeConfig(home=str(tmp_path), replica_command=("/no/such/program",), replica_port_first=first, replica_port_last=first + 3)
     process = await ProcessLauncher(config, {}).launch(ORDER)
     assert (await process.wait()).sentence == "ended with status 1: cannot start /no/such/program: No such file or directory"

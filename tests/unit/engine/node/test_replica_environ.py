@@ -26,7 +26,7 @@ def test_environ_identity_wins_over_settings_and_settings_over_what_is_inherited
         "INFERWAY_ENGINE_METRICS_PORT": "9301",
         "INFERWAY_ENGINE_ETCD_ENDPOINTS": "e1:1,e2:2",
         "INFERWAY_ENGINE_KAFKA_BOOTSTRAP": "k:1",
-        "INFERWAY_ENGINE_DRAIN_TIMEOUT_S": "7",
+        "INFERWAY_ENGINE_DRAIN_TIMEOUT_S": "86400",
     }
 
 
