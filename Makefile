@@ -55,9 +55,6 @@ test-mesh: setup ## integration, e2e and fault tests: real etcd, Kafka, Envoy an
 test-faults: setup ## kill -9 of every part under load, one line per case
 	@$(BIN)/pytest -q -p no:randomly -s tests/robustness
 
-bench: setup ## every figure that the README quotes
-	@$(BIN)/python -m bench
-
 size: setup ## files, lines and function sizes per package
 	@$(BIN)/python -m tests.harness.size
 
@@ -66,4 +63,4 @@ lock: ## resolve the locks anew
 	@$(COMPILE) --extra gateway --extra router --extra scheduler --extra metering pyproject.toml -o requirements.lock
 	@$(COMPILE) --extra engine pyproject.toml -o requirements-engine.lock
 
-.PHONY: help setup up down logs gen gen-check proto-lint fmt lint types test test-unit test-mesh test-faults bench size lock
+.PHONY: help setup up down logs gen gen-check proto-lint fmt lint types test test-unit test-mesh test-faults size lock
