@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -141,3 +142,17 @@ async def test_slow_reader_holds_little_and_its_end_cancels_the_handler(edge: Ed
     client.close()
     await asyncio.wait_for(edge.gateway.cancelled.wait(), 10)
     assert edge.gateway.flooded_bytes < 64 << 20
+
+
+async def test_too_many_connections_are_closed_and_the_open_ones_are_served(tmp_path: Path) -> None:
+    async with running_edge(tmp_path, EdgeLimits(max_connections=1)) as edge:
+        reader, writer = await asyncio.open_connection("127.0.0.1", edge.plain_port)
+        writer.write(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert (await asyncio.wait_for(reader.readline(), 10)).startswith(b"HTTP/1.1 200 ")
+        extra, extra_writer = await asyncio.open_connection("127.0.0.1", edge.plain_port)
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(extra.read(), 10) == b""
+        extra_writer.close()
+        writer.write(b"GET /v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        assert (await asyncio.wait_for(reader.read(), 10)).count(b"HTTP/1.1 200 ") == 1
+        writer.close()
