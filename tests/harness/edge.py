@@ -61,14 +61,38 @@ class Edge:
 @contextlib.asynccontextmanager
 async def running_edge(directory: Path, limits: EdgeLimits | None = None, jwt: JwtSettings | None = None) -> AsyncIterator[Edge]:
     """Start gateway and Envoy on free ports; files go to `directory`."""
-    certificates = ensure(directory, datetime.datetime.now(datetime.UTC))
     gateway = ScriptedGateway()
     await gateway.start()
     wire = TcpProxy(f"127.0.0.1:{gateway.port}")
     await wire.mend()
+    try:
+        async with running_envoy(directory, int(wire.endpoint.rpartition(":")[2]), limits, jwt) as envoy:
+            yield Edge(gateway, wire, envoy.certificates, envoy.plain_port, envoy.tls_port, envoy.admin_port, envoy.access_log)
+    finally:
+        await wire.cut()
+        await gateway.kill()
+
+
+@dataclass(frozen=True)
+class Envoy:
+    """A running Envoy, whatever gateway is behind it."""
+
+    certificates: EdgeCertificates
+    plain_port: int
+    tls_port: int
+    admin_port: int
+    access_log: Path
+
+
+@contextlib.asynccontextmanager
+async def running_envoy(
+    directory: Path, gateway_port: int, limits: EdgeLimits | None = None, jwt: JwtSettings | None = None
+) -> AsyncIterator[Envoy]:
+    """Start Envoy on free ports in front of the gateway on `gateway_port`; files go to `directory`."""
+    certificates = ensure(directory, datetime.datetime.now(datetime.UTC))
     settings = EdgeSettings(
         descriptor=write_descriptor(directory / "edge.binpb"),
-        gateways=(("127.0.0.1", int(wire.endpoint.rpartition(":")[2])),),
+        gateways=(("127.0.0.1", gateway_port),),
         plain_port=0,
         tls=TlsFiles(certificates.server, certificates.server_key),
         access_log=str(directory / "access.log"),
@@ -77,14 +101,9 @@ async def running_edge(directory: Path, limits: EdgeLimits | None = None, jwt: J
     )
     config = directory / "envoy.yaml"
     config.write_text(render_yaml(settings))
-    try:
-        async with _envoy(config) as admin_port:
-            ports = await _listener_ports(admin_port)
-            edge = Edge(gateway, wire, certificates, ports["plain"], ports["tls"], admin_port, Path(settings.access_log))
-            yield edge
-    finally:
-        await wire.cut()
-        await gateway.kill()
+    async with _envoy(config) as admin_port:
+        ports = await _listener_ports(admin_port)
+        yield Envoy(certificates, ports["plain"], ports["tls"], admin_port, Path(settings.access_log))
 
 
 @contextlib.asynccontextmanager
