@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from services.kit.clock import Clock
@@ -33,7 +33,10 @@ class IngestSettings:
 
 
 class Ingest:
-    """One consumer of all partitions. Every batch is stored together with its offset; `on_applied` then hears the new watermarks."""
+    """One consumer of all partitions. Every batch is stored together with its offset; `on_applied` then hears the new watermarks.
+
+    `prepare` makes sure that the topics exist, each time before reading starts; a broker in memory forgets them.
+    """
 
     def __init__(
         self,
@@ -41,27 +44,32 @@ class Ingest:
         ledger: LedgerThread,
         decode: Decode,
         on_applied: Callable[[Applied], None],
+        prepare: Callable[[], Awaitable[None]],
         clock: Clock,
         metrics: MeteringMetrics,
         log_ends: LogEnds,
         settings: IngestSettings,
     ) -> None:
         self._consumer, self._ledger, self._decode = consumer, ledger, decode
-        self._on_applied, self._clock, self._metrics = on_applied, clock, metrics
+        self._on_applied, self._prepare, self._clock, self._metrics = on_applied, prepare, clock, metrics
         self._log_ends, self._settings = log_ends, settings
         self._topic_ids: dict[str, str] = {}
+        self._out_of_range = False
         self.connected = asyncio.Event()
 
     async def run(self) -> None:
         """Reads until cancelled; a broker that is away or a log that was replaced starts the reading anew."""
         while True:
             try:
+                await self._prepare()
                 await self._assign()
+                self._out_of_range = False
                 self.connected.set()
                 await self._consume()
             except StaleBatch as stale:
                 log.warning("reading starts anew from the ledger's offsets: %s", stale.message)
             except OffsetOutOfRange as error:
+                self._out_of_range = True
                 log.error("the log does not hold the next offset, reading starts anew: %s", error.message)
             except EventsUnavailable as error:
                 self.connected.clear()
@@ -85,7 +93,9 @@ class Ingest:
         stored = await self._ledger.call(lambda ledger: ledger.position(partition.topic, partition.partition))
         if stored is None:
             return begin
-        if stored.topic_id != topic_id or stored.next_offset > end:
+        # The end alone proves nothing: some brokers report it too low. A refused read does.
+        was_cut = self._out_of_range and stored.next_offset > end
+        if stored.topic_id != topic_id or was_cut:
             log.error("the log of a partition was replaced or cut; it is read from its beginning", extra={"fields": _named(partition)})
             self._metrics.topic_resets.inc()
             await self._ledger.call(lambda ledger: ledger.reset_position(partition.topic, partition.partition, topic_id))
@@ -96,15 +106,16 @@ class Ingest:
         return max(stored.next_offset, begin)
 
     async def _consume(self) -> None:
-        """Polls and applies; returns when the log under a partition is not the same any more."""
+        """Polls and applies; returns when a topic is not the same any more."""
         next_check = self._clock.monotonic() + self._settings.check_log_s
         while True:
             received = await self._consumer.poll(self._settings.poll_s, self._settings.max_batch_records)
             for batch in self._batches(received):
                 await self._apply(batch)
             if self._clock.monotonic() >= next_check:
-                if await self._log_was_replaced():
+                if await self._topic_was_replaced():
                     return
+                await self._measure_lag()
                 next_check = self._clock.monotonic() + self._settings.check_log_s
 
     async def _apply(self, batch: Batch) -> None:
@@ -112,18 +123,20 @@ class Ingest:
         self._metrics.count(applied)
         self._on_applied(applied)
 
-    async def _log_was_replaced(self) -> bool:
+    async def _topic_was_replaced(self) -> bool:
         for topic in self._settings.topics:
             if (await self._consumer.topic_id(topic) or "") != self._topic_ids[topic]:
                 return True
+        return False
+
+    async def _measure_lag(self) -> None:
         stored = await self._ledger.call(lambda ledger: ledger.positions())
         positions = [position for position in stored if position.topic in self._topic_ids]
         found = await self._consumer.end_offsets([TopicPartition(position.topic, position.partition) for position in positions])
         ends = {(partition.topic, partition.partition): end for partition, end in found.items()}
         self._log_ends.update(ends)
-        lags = {(p.topic, p.partition): ends[p.topic, p.partition] - p.next_offset for p in positions}
+        lags = {(p.topic, p.partition): max(0, ends[p.topic, p.partition] - p.next_offset) for p in positions}
         self._metrics.set_lag(lags)
-        return any(lag < 0 for lag in lags.values())
 
     def _batches(self, received: Sequence[ReceivedRecord]) -> list[Batch]:
         """One batch per partition, in the order of offsets."""

@@ -10,7 +10,6 @@ from inferway.metering.v1 import metering_pb2_grpc
 from services.kit.clock import SystemClock
 from services.kit.config import load
 from services.kit.etcd import EtcdClient
-from services.kit.events import EventsUnavailable
 from services.kit.kafka import KafkaConsumer, ensure_topics
 from services.kit.kafka_environ import kafka_settings
 from services.kit.metrics import new_registry
@@ -28,7 +27,6 @@ from services.metering.servicer.usage import UsageServicer
 from services.metering.watermarks import WatermarkPublisher
 
 COUNT_MISSING_S = 2.0
-RETRY_S = 0.5
 
 
 class Metering:
@@ -54,6 +52,7 @@ class Metering:
             self._writer,
             usage_records.from_bytes,
             self._on_applied,
+            self._make_topics,
             SystemClock(),
             self._metrics,
             self._log_ends,
@@ -74,7 +73,7 @@ class Metering:
         await state.set_ready(True)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watermarks.run())
-            tasks.create_task(self._read_log())
+            tasks.create_task(self._ingest.run())
             tasks.create_task(self._count_missing())
 
     async def close(self) -> None:
@@ -87,15 +86,9 @@ class Metering:
     def _on_applied(self, applied: Applied) -> None:
         self._watermarks.note(applied.watermarks)
 
-    async def _read_log(self) -> None:
-        topics = dict.fromkeys((self._config.requests_topic, self._config.attempts_topic), self._config.topic_partitions)
-        while True:
-            try:
-                await ensure_topics(self._kafka, topics)
-                break
-            except EventsUnavailable:
-                await asyncio.sleep(RETRY_S)
-        await self._ingest.run()
+    async def _make_topics(self) -> None:
+        topics = (self._config.requests_topic, self._config.attempts_topic)
+        await ensure_topics(self._kafka, dict.fromkeys(topics, self._config.topic_partitions))
 
     async def _count_missing(self) -> None:
         while True:

@@ -7,7 +7,9 @@ from services.kit.events import EventsUnavailable, OffsetOutOfRange, ReceivedRec
 
 
 class MemoryLog:
-    """Partitions as lists; `away` makes every call fail; `recreate` gives a topic a new id and an empty log."""
+    """Partitions as lists; `away` makes every call fail; `recreate` gives a topic a new id and an empty log;
+    `understated` is by how much it reports the ends of its logs too low.
+    """
 
     def __init__(self, partitions: Mapping[str, int]) -> None:
         self._logs: dict[TopicPartition, list[bytes]] = {
@@ -18,6 +20,7 @@ class MemoryLog:
         self._positions: dict[TopicPartition, int] = {}
         self._changed = asyncio.Event()
         self.away = False
+        self.understated = 0
 
     def append(self, topic: str, value: bytes, partition: int = 0) -> None:
         """Adds one record."""
@@ -36,11 +39,9 @@ class MemoryLog:
                 del log[length:]
         self._changed.set()
 
-    def trim(self, topic: str, begin: int) -> None:
+    def trim(self, topic: str, begin: int, partition: int = 0) -> None:
         """Deletes records below an offset, as retention does."""
-        for partition in self._logs:
-            if partition.topic == topic:
-                self._begins[partition] = begin
+        self._begins[TopicPartition(topic, partition)] = begin
 
     async def partitions(self, topic: str) -> tuple[int, ...]:
         """See EventConsumer."""
@@ -64,6 +65,8 @@ class MemoryLog:
         for partition, position in self._positions.items():
             if position < self._begins[partition]:
                 raise OffsetOutOfRange("below the beginning of the log")
+            if position > len(self._logs[partition]):
+                raise OffsetOutOfRange("beyond the end of the log")
             for offset, value in enumerate(self._logs[partition][position:], start=position):
                 found.append(ReceivedRecord(partition.topic, partition.partition, offset, b"", value, (), 0))
         found = found[:max_records]
@@ -82,7 +85,7 @@ class MemoryLog:
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """See EventConsumer."""
         self._check()
-        return {partition: len(self._logs[partition]) for partition in partitions}
+        return {partition: max(0, len(self._logs[partition]) - self.understated) for partition in partitions}
 
     async def close(self) -> None:
         """See EventConsumer."""

@@ -20,9 +20,7 @@ def read_usage(db: sqlite3.Connection, group_by: Sequence[Dimension], where: Usa
     condition, values = _where([(clause, value) for clause, value in clauses if value])
     columns = ", ".join(dimension.value for dimension in group_by)
     grouping = f" GROUP BY {columns} ORDER BY {columns}" if columns else ""
-    sums = ", ".join(
-        f"coalesce(sum({name}), 0)" for name in ("num_requests", "prompt_tokens", "cached_prompt_tokens", "completion_tokens")
-    )
+    sums = ", ".join(f"coalesce(sum({name}), 0)" for name in ("num_requests", "prompt_tokens", "cached_prompt_tokens", "completion_tokens"))
     rows = db.execute(f"SELECT {', '.join(shown)}, {sums} FROM usage_daily{condition}{grouping}", values)
     return [UsageSum(*row) for row in rows]
 
