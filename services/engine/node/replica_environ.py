@@ -12,7 +12,10 @@ ENDLESS_DRAIN_S = 24 * 3600
 
 
 def replica_environ(inherited: Mapping[str, str], config: NodeConfig, order: Order, port: int, metrics_port: int) -> dict[str, str]:
-    """The environment of one replica. Deployment settings win over inherited ones; what identifies the replica wins over both."""
+    """The environment of one replica. Deployment settings win over inherited ones; what identifies the replica wins over both.
+
+    A replica that was given devices uses them unless its deployment says otherwise.
+    """
     environ = {name: value for name, value in inherited.items() if not name.startswith(NODE_PREFIX)}
     environ.update({ENGINE_PREFIX + name.upper(): value for name, value in order.engine_settings.items()})
     identity = {
@@ -31,5 +34,6 @@ def replica_environ(inherited: Mapping[str, str], config: NodeConfig, order: Ord
     }
     environ.update({ENGINE_PREFIX + name: value for name, value in identity.items()})
     if order.device_indexes:
+        environ.setdefault(ENGINE_PREFIX + "DEVICE", "cuda")
         environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(index) for index in order.device_indexes)
     return environ

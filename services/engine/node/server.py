@@ -25,7 +25,7 @@ from services.kit.server import ServerSettings, ServiceState, serve
 
 NAME = "node"
 
-_STORE_INTERVAL_S = 5.0
+_STORE_INTERVAL_S = 2.0
 _LOG_INTERVAL_S = 30.0
 
 

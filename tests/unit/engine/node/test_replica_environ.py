@@ -36,7 +36,13 @@ def test_environ_of_the_node_agent_stays_with_it() -> None:
     assert environ["INFERWAY_HOME"] == "/h"
 
 
-def test_environ_devices_become_visible_devices() -> None:
-    assert "CUDA_VISIBLE_DEVICES" not in replica_environ({}, CONFIG, Order("m-0", "m"), 1, 2)
+def test_environ_devices_become_visible_and_used() -> None:
+    without = replica_environ({}, CONFIG, Order("m-0", "m"), 1, 2)
+    assert without.keys().isdisjoint({"CUDA_VISIBLE_DEVICES", "INFERWAY_ENGINE_DEVICE"})
     environ = replica_environ({}, CONFIG, Order("m-0", "m", device_indexes=(1, 3)), 1, 2)
-    assert environ["CUDA_VISIBLE_DEVICES"] == "1,3"
+    assert (environ["CUDA_VISIBLE_DEVICES"], environ["INFERWAY_ENGINE_DEVICE"]) == ("1,3", "cuda")
+
+
+def test_environ_deployment_may_leave_the_devices_unused() -> None:
+    order = Order("m-0", "m", device_indexes=(1,), engine_settings={"device": "cpu"})
+    assert replica_environ({}, CONFIG, order, 1, 2)["INFERWAY_ENGINE_DEVICE"] == "cpu"
