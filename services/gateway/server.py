@@ -94,6 +94,11 @@ class Gateway:
         )
 
     @property
+    def num_requests(self) -> int:
+        """Requests in work."""
+        return self._admission.num_requests
+
+    @property
     def num_sessions(self) -> int:
         """Sessions with replicas."""
         return self._sessions.num_open
