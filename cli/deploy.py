@@ -50,4 +50,4 @@ async def _deploy(wanted: registry_pb2.Deployment, *, wait: bool) -> None:
         stored = await plane.deploy(wanted)
         if wait:
             await settled(plane, wanted.model)
-    console().print(f"{stored.model}: {stored.num_replicas} replicas desired (change {stored.generation}).", highlight=False)
+    console().print(f"{stored.model}: {stored.num_replicas} desired (change {stored.generation}).", highlight=False)

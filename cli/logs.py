@@ -21,16 +21,16 @@ def logs(
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Lines of each part to begin with.")] = 20,
 ) -> None:
     """Show the logs, each line with the part that wrote it."""
-    tails = [Tail(file) for file in _files(current().home.logs, names or [])]
-    width = max((len(tail.name) for tail in tails), default=0)
-    for number, tail in enumerate(tails):
-        for line in tail.last(lines):
-            _show(tail.name, line, width, number)
+    directory, wanted = current().home.logs, names or []
+    tails = {file: Tail(file) for file in _files(directory, wanted)}
+    for number, tail in enumerate(tails.values()):
+        _show(tail.name, tail.last(lines), number)
     while follow:
-        for number, tail in enumerate(tails):
-            for line in tail.new():
-                _show(tail.name, line, width, number)
         time.sleep(_POLL_S)
+        for file in _files(directory, wanted):
+            tails.setdefault(file, Tail(file))
+        for number, tail in enumerate(tails.values()):
+            _show(tail.name, tail.new(), number)
 
 
 class Tail:
@@ -71,5 +71,7 @@ def _files(directory: Path, names: list[str]) -> list[Path]:
     return wanted
 
 
-def _show(name: str, line: str, width: int, number: int) -> None:
-    console().print(Text.assemble((f"{name:<{width}} ", _COLOURS[number % len(_COLOURS)]), line), soft_wrap=True, highlight=False)
+def _show(name: str, lines: list[str], number: int) -> None:
+    out = console()
+    for line in lines:
+        out.print(Text.assemble((f"{name} ", _COLOURS[number % len(_COLOURS)]), line), soft_wrap=True, highlight=False)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
@@ -46,6 +46,29 @@ class ReplicaReport:
 
 
 @dataclass(frozen=True)
+class DeploymentReport:
+    """One model: what is desired, what is observed, and why they differ."""
+
+    model: str
+    desired: int
+    ready: int
+    problem: str
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What the scheduler says. `answered` is false when it did not."""
+
+    answered: bool
+    deployments: tuple[DeploymentReport, ...] = ()
+    replicas: tuple[ReplicaReport, ...] = ()
+
+    @property
+    def is_as_desired(self) -> bool:
+        return self.answered and all(one.ready == one.desired and not one.problem for one in self.deployments)
+
+
+@dataclass(frozen=True)
 class MeshReport:
     """Everything that `--json` prints."""
 
@@ -56,18 +79,19 @@ class MeshReport:
     runner: str
     broker: str
     kafka_bootstrap: str
-    services: list[ChildReport]
-    replicas: list[ReplicaReport]
+    services: tuple[ChildReport, ...]
+    deployments: tuple[DeploymentReport, ...]
+    replicas: tuple[ReplicaReport, ...]
     versions: dict[str, str]
 
 
-async def make(settings: Settings, mesh: MeshStatus, replicas: Sequence[ReplicaReport]) -> MeshReport:
+async def make(settings: Settings, mesh: MeshStatus, placement: Placement) -> MeshReport:
     """Ask every part now and put the report together."""
     healthy = await asyncio.gather(*(_probe(child)() for child in mesh.children))
-    services = [_child(child, answers) for child, answers in zip(mesh.children, healthy, strict=True)]
-    ready = all(one.healthy and one.state == ChildState.READY for one in services)
+    services = tuple(_child(child, answers) for child, answers in zip(mesh.children, healthy, strict=True))
+    well = all(one.healthy and one.state == ChildState.READY for one in services)
     return MeshReport(
-        ready=ready and bool(replicas) and all(one.state == "ready" for one in replicas),
+        ready=well and placement.is_as_desired,
         home=str(settings.home.root),
         base_url=settings.base_url,
         port_base=mesh.port_base,
@@ -75,7 +99,8 @@ async def make(settings: Settings, mesh: MeshStatus, replicas: Sequence[ReplicaR
         broker=mesh.broker,
         kafka_bootstrap=mesh.bootstrap,
         services=services,
-        replicas=list(replicas),
+        deployments=placement.deployments,
+        replicas=placement.replicas,
         versions=versions(mesh.broker),
     )
 

@@ -25,4 +25,4 @@ async def _scale(model: str, replicas: int, *, wait: bool) -> None:
         stored = await plane.scale(model, replicas)
         if wait:
             await settled(plane, model)
-    console().print(f"{stored.model}: {stored.num_replicas} replicas desired (change {stored.generation}).", highlight=False)
+    console().print(f"{stored.model}: {stored.num_replicas} desired (change {stored.generation}).", highlight=False)

@@ -21,7 +21,7 @@ async def settled(plane: ControlPlane, model: str) -> None:
             if found is None:
                 raise CommandError(f"{model} is not deployed any more.", "Somebody removed it; run `inferway deploy` again.")
             wanted = found.deployment.num_replicas
-            if found.num_ready == wanted and not found.num_starting and not found.num_draining:
+            if found.num_ready == wanted and not (found.num_starting or found.num_draining or found.problem):
                 return
             said = f"{found.num_ready} of {wanted} ready, {found.num_draining} draining. {found.problem}".strip()
             step.say(said)

@@ -2,16 +2,18 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from cli.clients import control_plane
 from cli.console import console
 from cli.errors import CommandError
-from cli.mesh_report import ChildReport, MeshReport, ReplicaReport, make
+from cli.mesh_report import ChildReport, DeploymentReport, MeshReport, Placement, ReplicaReport, make
 from cli.settings import current
 from cli.tables import table
 from cli.times import span
@@ -19,8 +21,10 @@ from deploy.local import running
 from deploy.local.mesh_status import MeshStatus
 from deploy.local.settings import Settings
 from inferway.common.v1 import registry_pb2
+from inferway.scheduler.v1 import scheduler_pb2
 from services.kit.errors import InferwayError
 
+_MAX_REASON = 100  # the whole text is in --json and in the logs
 _STYLES = {"ready": "green", "starting": "yellow", "waiting": "yellow", "draining": "yellow"}
 
 
@@ -40,29 +44,35 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
 
 
 async def _report(settings: Settings, found: MeshStatus) -> MeshReport:
-    return await make(settings, found, await _replicas(settings))
+    return await make(settings, found, await _placement(settings))
 
 
-async def _replicas(settings: Settings) -> list[ReplicaReport]:
-    """Replicas as the scheduler sees them; none when it does not answer, which its own row shows."""
+async def _placement(settings: Settings) -> Placement:
+    """Deployments and replicas as the scheduler sees them."""
     try:
         async with control_plane(settings) as plane:
-            assignments = await plane.assignments()
+            deployments, assignments = await plane.deployments(), await plane.assignments()
     except InferwayError:
-        return []
-    return [
-        ReplicaReport(
-            replica=one.assignment.replica_id,
-            model=one.assignment.model,
-            version=one.assignment.model_version,
-            node=one.assignment.node_id,
-            state=registry_pb2.ReplicaState.Name(one.state).removeprefix("REPLICA_STATE_").lower().replace("unspecified", "not registered"),
-            address=one.address,
-            restarts=one.process.num_restarts,
-            last_exit=one.process.last_exit,
-        )
-        for one in assignments
-    ]
+        return Placement(answered=False)
+    return Placement(True, tuple(map(_deployment, deployments)), tuple(map(_replica, assignments)))
+
+
+def _deployment(one: scheduler_pb2.DeploymentStatus) -> DeploymentReport:
+    return DeploymentReport(one.deployment.model, one.deployment.num_replicas, one.num_ready, one.problem)
+
+
+def _replica(one: scheduler_pb2.AssignmentStatus) -> ReplicaReport:
+    state = registry_pb2.ReplicaState.Name(one.state).removeprefix("REPLICA_STATE_").lower()
+    return ReplicaReport(
+        replica=one.assignment.replica_id,
+        model=one.assignment.model,
+        version=one.assignment.model_version or "newest",
+        node=one.assignment.node_id,
+        state="not registered" if state == "unspecified" else state,
+        address=one.address,
+        restarts=one.process.num_restarts,
+        last_exit=one.process.last_exit,
+    )
 
 
 def _show(report: MeshReport) -> None:
@@ -73,27 +83,46 @@ def _show(report: MeshReport) -> None:
     out.print(f"Broker: {report.broker} at {report.kafka_bootstrap} · engine runner: {report.runner}", highlight=False)
     out.print(_children(report.services))
     out.print(_replica_table(report.replicas))
+    for one in report.deployments:
+        if one.problem or one.ready != one.desired:
+            text = f"{one.model}: {one.ready} of {one.desired} replicas ready. {one.problem}"
+            out.print(f"[bold red]✗[/] {escape(text)}", highlight=False, soft_wrap=True)
     parts = " · ".join(f"{name} {version}" for name, version in report.versions.items() if name != "inferway")
     out.print(f"[dim]{parts}[/]", highlight=False)
 
 
-def _children(children: list[ChildReport]) -> Table:
+def _children(children: Sequence[ChildReport]) -> Table:
     rows = table(("service", "state", "health", "pid", "ports", "since", "restarts", "last exit"))
     for one in children:
         ports = " ".join(f"{name} {port}" for name, port in one.ports.items())
         health = "[green]ok[/]" if one.healthy else "[red]no answer[/]"
-        row = (one.service, _state(one.state), health, str(one.pid or ""), ports, span(one.since_s), str(one.restarts), one.last_exit)
+        row = (
+            one.service,
+            _state(one.state),
+            health,
+            str(one.pid or ""),
+            ports,
+            span(one.since_s),
+            str(one.restarts),
+            _short(one.last_exit),
+        )
         rows.add_row(*row)
     return rows
 
 
-def _replica_table(replicas: list[ReplicaReport]) -> Table:
+def _replica_table(replicas: Sequence[ReplicaReport]) -> Table:
     rows = table(("replica", "state", "model", "version", "node", "address", "restarts", "last exit"))
     for one in replicas:
-        rows.add_row(one.replica, _state(one.state), one.model, one.version, one.node, one.address, str(one.restarts), one.last_exit)
+        rows.add_row(
+            one.replica, _state(one.state), one.model, one.version, one.node, one.address, str(one.restarts), _short(one.last_exit)
+        )
     return rows
 
 
 def _state(state: str) -> str:
     style = _STYLES.get(state, "red")
     return f"[{style}]{state}[/]"
+
+
+def _short(text: str) -> str:
+    return escape(text if len(text) <= _MAX_REASON else text[: _MAX_REASON - 1] + "…")

@@ -2,11 +2,12 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from google.protobuf import json_format
+from google.protobuf.message import Message
 from rich.table import Table
 
 from cli.clients import ledger
@@ -99,6 +100,14 @@ def _show(rows: Table) -> None:
         console().print("The ledger holds nothing that matches.")
 
 
-def _print_json(messages: list[Any]) -> None:
-    rows = [json_format.MessageToDict(one, preserving_proto_field_name=True, always_print_fields_with_no_presence=True) for one in messages]
-    console().print(json.dumps(rows), highlight=False, markup=False, soft_wrap=True)
+def _print_json(messages: Sequence[Message]) -> None:
+    console().print(json.dumps([plain(one) for one in messages]), highlight=False, markup=False, soft_wrap=True)
+
+
+def plain(message: Message) -> dict[str, object]:
+    """Every field by its name in the contract; 64-bit numbers stay numbers, which protobuf's own JSON would quote."""
+    fields = dict[str, object]()
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        fields[field.name] = [plain(one) for one in value] if field.message_type else value
+    return fields

@@ -1,6 +1,7 @@
 """One supervised process: started when its dependencies are ready, restarted with back-off when it dies, stopped once."""
 
 import asyncio
+import logging
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
@@ -10,6 +11,7 @@ from deploy.local.child_spec import ChildSpec
 from deploy.local.mesh_status import ChildState, ChildStatus
 from deploy.local.process import ProcessIdentity
 
+_log = logging.getLogger(__name__)
 _PROBE_INTERVAL_S = 0.1
 
 
@@ -93,6 +95,7 @@ class Child:
             self._last_exit = f"could not start: {error.strerror}"
             return 0.0
         self._identity = running.identity
+        _log.info("child started", extra={"fields": {"child": self.spec.name, "pid": running.identity.pid, "start": self._num_starts}})
         self._become(ChildState.STARTING)
         try:
             await self._watch(running)
@@ -103,7 +106,9 @@ class Child:
             self._identity = None
             self.ready.clear()
         running.kill_group()
-        return self._clock.monotonic() - born
+        alive_s = self._clock.monotonic() - born
+        _log.warning("child died", extra={"fields": {"child": self.spec.name, "end": self._last_exit, "alive_s": round(alive_s, 1)}})
+        return alive_s
 
     async def _watch(self, running: Running) -> None:
         async with asyncio.TaskGroup() as group:
@@ -115,6 +120,7 @@ class Child:
         while not await self.spec.probe():
             await self._clock.sleep(_PROBE_INTERVAL_S)
         self.ready.set()
+        _log.info("child is ready", extra={"fields": {"child": self.spec.name}})
         self._become(ChildState.READY)
 
     def _become(self, state: ChildState) -> None:

@@ -108,7 +108,8 @@ class KafkaBroker:
 
     def _format(self) -> None:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = (*self._java_command(), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._properties))
+        command = (*self._java_command(), "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", cluster)
+        command = (*command, "-c", str(self._properties))
         remedy = f"Look at {self._properties}, or remove {self.directory} to begin with an empty broker."
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_FORMAT_TIMEOUT_S, check=False)

@@ -68,7 +68,7 @@ async def _ensure_key(registry: EtcdClient, file: Path, tenant_id: str, display_
     kept = read_key(file)
     if kept and await registry.get(_path(kept)) is not None:
         return kept
-    secret = f"sk-inferway-{secrets.token_urlsafe(_SECRET_BYTES)}"
+    secret = f"ifw-{secrets.token_urlsafe(_SECRET_BYTES)}"
     stored = registry_pb2.ApiKey(
         key_id=f"key_{secrets.token_hex(8)}", tenant_id=tenant_id, display_name=display_name, created_unix_ms=_now_ms(), admin=admin
     )

@@ -19,6 +19,7 @@ from deploy.local.mesh_status import ChildStatus, MeshStatus
 from deploy.local.process import ProcessIdentity
 from deploy.local.settings import Settings
 from deploy.local.supervisor import Supervisor
+from services.kit import logs
 
 
 class SystemClock:
@@ -106,6 +107,7 @@ class Launcher:
 
 async def main(environ: Mapping[str, str]) -> None:
     """Supervise until SIGTERM or SIGINT."""
+    logs.set_up("supervisor", "INFO")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
