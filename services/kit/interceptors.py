@@ -10,13 +10,15 @@ import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
-from opentelemetry.sdk.trace import TracerProvider
 
 from services.kit import errors, logs, status, tracing
 from services.kit.metrics import RpcMetrics
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
 
 log = logging.getLogger(__name__)
 

@@ -53,7 +53,7 @@ class OutboxFleet:
             tasks.create_task(self._shipper(self.own).run())
             while True:
                 for outbox in await self._directory.adopt():
-                    _log.warning("shipping the records of a process that died", extra={"producer_id": outbox.producer_id})
+                    _log.warning("shipping the records of a process that died", extra={"fields": {"producer_id": outbox.producer_id}})
                     tasks.create_task(self._ship_until_empty(outbox))
                 await asyncio.sleep(self._adopt_every_s)
 

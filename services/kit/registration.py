@@ -66,7 +66,7 @@ class Registration:
             try:
                 await self._reconcile()
             except EtcdError as error:
-                _log.warning("registration is not in place", extra={"key": self._key, "error": error.details})
+                _log.warning("registration is not in place", extra={"fields": {"key": self._key, "error": error.details}})
                 if isinstance(error, LeaseNotFound):
                     self._drop_lease()
                 await asyncio.sleep(_RETRY_PAUSE_S)
@@ -82,7 +82,7 @@ class Registration:
         current = await self._client.get(self._key)
         while not _holds(current, value, lease.id):
             if self._is_taken(current):
-                _log.error("another owner holds the key, waiting until it is free", extra={"key": self._key})
+                _log.error("another owner holds the key, waiting until it is free", extra={"fields": {"key": self._key}})
                 return
             guard = txn.unchanged_since(self._key, current.mod_revision if current else 0)
             written = await self._client.txn([guard], [txn.put(self._key, value, lease.id), txn.read(self._key)], [txn.read(self._key)])
@@ -104,7 +104,7 @@ class Registration:
                             self._in_place.clear()
                         self._dirty.set()
             except EtcdError as error:
-                _log.warning("watch of the registration starts anew", extra={"key": self._key, "error": error.details})
+                _log.warning("watch of the registration starts anew", extra={"fields": {"key": self._key, "error": error.details}})
                 self._dirty.set()
                 await asyncio.sleep(_RETRY_PAUSE_S)
 

@@ -116,10 +116,14 @@ class PrefixView(Generic[M]):
                 pause_s = _MIN_PAUSE_S
                 await self._follow(revision + 1)
             except Compacted as error:
-                _log.warning("registry history is gone, reading all again", extra={"prefix": self._prefix, "error": error.details})
+                _log.warning(
+                    "registry history is gone, reading all again", extra={"fields": {"prefix": self._prefix, "error": error.details}}
+                )
             except EtcdError as error:
                 self._mark(live=False)
-                _log.warning("registry is away, the last view is served", extra={"prefix": self._prefix, "error": error.details})
+                _log.warning(
+                    "registry is away, the last view is served", extra={"fields": {"prefix": self._prefix, "error": error.details}}
+                )
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _MAX_PAUSE_S)
 
@@ -179,7 +183,7 @@ class PrefixView(Generic[M]):
             return json_format.Parse(kv.value, self._message_type(), ignore_unknown_fields=True)
         except (json_format.ParseError, UnicodeDecodeError):
             self._metrics.bad_values.labels(self._prefix).inc()
-            _log.error("registry value does not parse and is skipped", extra={"key": kv.key, "mod_revision": kv.mod_revision})
+            _log.error("registry value does not parse and is skipped", extra={"fields": {"key": kv.key, "mod_revision": kv.mod_revision}})
             return None
 
     def _mark(self, *, live: bool) -> None:

@@ -1,22 +1,27 @@
 """Runs one service: interceptors, health, reflection, metrics, readiness, and a drain on SIGTERM."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
 from services.kit import interceptors, logs, tracing
 from services.kit.channel import MAX_MESSAGE_BYTES
 from services.kit.errors import ConfigError
 from services.kit.metrics import MetricsServer, RpcMetrics
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +121,8 @@ def main(entry: Callable[[], Coroutine[None, None, None]]) -> None:
     try:
         asyncio.run(entry())
     except ConfigError as error:
-        sys.exit(f"cannot start:\n{error.message}")
+        print(f"cannot start:\n{error.message}", file=sys.stderr)
+        sys.exit(2)
 
 
 async def _open(server: grpc.aio.Server, settings: ServerSettings, register: Register) -> ServiceState:
@@ -153,7 +159,7 @@ def _stop_on_signals() -> asyncio.Event:
     return stop
 
 
-async def _first_of(background: "asyncio.Future[None]", stop: asyncio.Event) -> None:
+async def _first_of(background: asyncio.Future[None], stop: asyncio.Event) -> None:
     """Waits for the stop; raises when the background work ends before it."""
     background.add_done_callback(lambda _: stop.set())
     await stop.wait()
@@ -162,7 +168,7 @@ async def _first_of(background: "asyncio.Future[None]", stop: asyncio.Event) -> 
         raise RuntimeError("the background work of the service ended by itself")
 
 
-async def _end(background: "asyncio.Future[None]") -> None:
+async def _end(background: asyncio.Future[None]) -> None:
     background.cancel()
     await asyncio.wait({background})
     if not background.cancelled() and (error := background.exception()) is not None:

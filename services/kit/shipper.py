@@ -69,7 +69,7 @@ class Shipper:
         while True:
             trimmed = await self._watermark.wait_beyond(trimmed)
             if trimmed > self._outbox.last_sequence:
-                _log.error("the ledger is ahead of the outbox: an old copy of the file is in use", extra={"watermark": trimmed})
+                _log.error("the ledger is ahead of the outbox: an old copy of the file is in use", extra={"fields": {"watermark": trimmed}})
             self._progress()
             with suppress(OutboxUnavailable):  # A full disk; the next watermark tries again.
                 self._metrics.trimmed.inc(await self._outbox.trim(trimmed))
@@ -80,7 +80,7 @@ class Shipper:
             try:
                 rows = await self._outbox.read(max(self._sent, self._watermark.value), _MAX_BATCH_ROWS)
             except OutboxUnavailable as error:
-                _log.error("the outbox cannot be read", extra={"error": error.message})
+                _log.error("the outbox cannot be read", extra={"fields": {"error": error.message}})
                 await asyncio.sleep(_RETRY_PAUSE_S)
                 continue
             if rows:
@@ -93,7 +93,7 @@ class Shipper:
             await self._producer.send([self._record(row) for row in rows])
         except EventsUnavailable as error:
             self._metrics.failed.inc()
-            _log.warning("records wait in the outbox, the broker does not take them", extra={"error": error.message})
+            _log.warning("records wait in the outbox, the broker does not take them", extra={"fields": {"error": error.message}})
             await asyncio.sleep(_RETRY_PAUSE_S)
             return
         if self._sent <= self._watermark.value:  # Nothing was under way before this batch.
@@ -116,7 +116,9 @@ class Shipper:
             return
         if self._watermark.live:
             self._metrics.resends.inc()
-            _log.warning("the ledger does not have all sent records, sending them again", extra={"after": self._watermark.value})
+            _log.warning(
+                "the ledger does not have all sent records, sending them again", extra={"fields": {"after": self._watermark.value}}
+            )
             self._sent = self._watermark.value
             self._resend_backoff = min(self._resend_backoff * 2, _MAX_RESEND_BACKOFF)
         self._progress_at = asyncio.get_running_loop().time()

@@ -30,7 +30,7 @@ class Watermark:
                 await self._follow(found.mod_revision + 1 if found else 1)
             except EtcdError as error:
                 self.live = False
-                _log.warning("watermark of the ledger cannot be followed", extra={"key": self._key, "error": error.details})
+                _log.warning("watermark of the ledger cannot be followed", extra={"fields": {"key": self._key, "error": error.details}})
                 await asyncio.sleep(_RETRY_PAUSE_S)
 
     async def wait_beyond(self, value: int) -> int:
@@ -50,7 +50,7 @@ class Watermark:
         if kv is None or not kv.value:
             return
         if not kv.value.isdigit():
-            _log.error("watermark of the ledger is not a number", extra={"key": kv.key})
+            _log.error("watermark of the ledger is not a number", extra={"fields": {"key": kv.key}})
             return
         if int(kv.value) > self.value:
             self.value = int(kv.value)
