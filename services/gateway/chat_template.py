@@ -3,6 +3,8 @@
 A control token in the rendered text counts only where the template wrote it. Before rendering, every character of a message that could
 begin a control token gets a mark behind it; after rendering, control tokens are looked for in the marked text, the marks are taken out, and
 what lies between control tokens is encoded by a tokenizer that knows no control token at all.
+
+A prompt far beyond the context is refused after its beginning was encoded: megabytes of text must not keep a thread busy for seconds.
 """
 
 import json
@@ -15,9 +17,10 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 from services.gateway.request import Message
-from services.kit.errors import DataLoss, FieldError
+from services.kit.errors import ContextLengthExceeded, DataLoss, FieldError
 
 _PRIVATE_USE = range(0xF0000, 0xFFFFE)
+_USUAL_CHARS_PER_TOKEN = 8
 
 
 class ChatTemplate:
@@ -33,8 +36,12 @@ class ChatTemplate:
             "eos_token": self._tokens.text_of(min(eos_token_ids, default=None)),
         }
 
-    def encode(self, messages: Sequence[Message]) -> list[int]:
-        """Token ids of the prompt, generation prompt included; FieldError when the template refuses the conversation. Takes CPU time."""
+    def encode(self, messages: Sequence[Message], max_context_tokens: int) -> list[int]:
+        """Token ids of the prompt, generation prompt included. Takes CPU time, and lets other threads run meanwhile.
+
+        FieldError when the template refuses the conversation. A prompt that does not fit comes back whole, so that its length can be told;
+        one of more than twice the context is CONTEXT_LENGTH_EXCEEDED.
+        """
         mark = _unused_mark(messages)
         marked = [{"role": message.role, "content": self._tokens.mark(message.content, mark)} for message in messages]
         try:
@@ -42,7 +49,14 @@ class ChatTemplate:
         except jinja2.TemplateError as error:
             message = (error.message or "no reason given")[:200].replace(mark, "")
             raise FieldError("messages", f"the model's chat template refuses these messages: {message}") from None
-        return self._tokens.encode(text, mark)
+        try:
+            return self._tokens.encode(text, mark, 2 * max_context_tokens)
+        except _TooMany:
+            raise _too_long(max_context_tokens) from None
+
+
+class _TooMany(Exception):
+    """The text has more tokens than anybody wants to know."""
 
 
 class _ControlTokens:
@@ -63,6 +77,7 @@ class _ControlTokens:
             # The library raises nothing narrower.
             raise _unreadable() from error
         self._pattern = re.compile("|".join(re.escape(token) for token in sorted(self._ids, key=len, reverse=True)) or r"(?!)")
+        self._longest = max(map(len, self._text_tokenizer.get_vocab()), default=1)
         self._first = re.compile("[" + "".join(sorted({re.escape(token[0]) for token in self._ids})) + "]") if self._ids else self._pattern
 
     def text_of(self, token_id: int | None) -> str:
@@ -72,19 +87,36 @@ class _ControlTokens:
     def mark(self, content: str, mark: str) -> str:
         return self._first.sub(lambda match: match.group() + mark, content)
 
-    def encode(self, text: str, mark: str) -> list[int]:
+    def encode(self, text: str, mark: str, limit: int) -> list[int]:
+        """Raises _TooMany when it is certain that there are more than `limit` tokens, and not before."""
         ids: list[int] = []
         position = 0
         for match in self._pattern.finditer(text):
-            self._encode_text(text[position : match.start()].replace(mark, ""), ids)
+            self._encode_text(text[position : match.start()].replace(mark, ""), ids, limit)
             ids.append(self._ids[match.group()])
             position = match.end()
-        self._encode_text(text[position:].replace(mark, ""), ids)
+        self._encode_text(text[position:].replace(mark, ""), ids, limit)
         return ids
 
-    def _encode_text(self, text: str, ids: list[int]) -> None:
-        if text:
-            ids.extend(self._text_tokenizer.encode(text, add_special_tokens=False).ids)
+    def _encode_text(self, text: str, ids: list[int], limit: int) -> None:
+        if len(text) > self._longest * limit:
+            raise _TooMany
+        beginning = limit * _USUAL_CHARS_PER_TOKEN
+        if len(text) > beginning and len(self._ids_of(text[:beginning])) > limit:
+            raise _TooMany
+        ids.extend(self._ids_of(text))
+        if len(ids) > limit:
+            raise _TooMany
+
+    def _ids_of(self, text: str) -> list[int]:
+        # A batch, because encoding a single text keeps the interpreter's lock, and with it the event loop, until it is done.
+        return list(self._text_tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids) if text else []
+
+
+def _too_long(max_context_tokens: int) -> ContextLengthExceeded:
+    facts = {"max_context_tokens": str(max_context_tokens), "param": "messages"}
+    message = f"the model's context holds {max_context_tokens} tokens; the messages need more than {2 * max_context_tokens}"
+    return ContextLengthExceeded(message, metadata=facts)
 
 
 def _unreadable() -> DataLoss:

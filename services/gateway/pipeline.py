@@ -80,7 +80,8 @@ class Pipeline:
     async def _encode(self, model: ServedModel, request: GenerationRequest) -> tuple[int, ...]:
         """Token ids of the prompt, made away from the event loop."""
         loop = asyncio.get_running_loop()
-        prompt = tuple(await loop.run_in_executor(self.tokenizer_threads, model.template.encode, request.messages))
+        encode = model.template.encode
+        prompt = tuple(await loop.run_in_executor(self.tokenizer_threads, encode, request.messages, model.max_context_tokens))
         if not prompt:
             raise FieldError("messages", "the messages make an empty prompt")
         return prompt

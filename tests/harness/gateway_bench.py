@@ -42,7 +42,7 @@ class FixedTemplate:
 
     prompt = PROMPT
 
-    def encode(self, messages: Any) -> list[int]:
+    def encode(self, messages: Any, max_context_tokens: int) -> list[int]:
         return list(self.prompt)
 
 

@@ -1,6 +1,8 @@
 """A conversation becomes tokens as its model's makers meant it, and cannot write a turn that nobody spoke."""
 
 import json
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -10,10 +12,11 @@ from tokenizers import Tokenizer
 
 from services.gateway.chat_template import ChatTemplate
 from services.gateway.request import Message
-from services.kit.errors import DataLoss, FieldError
+from services.kit.errors import ContextLengthExceeded, DataLoss, FieldError
 from tests.harness.tiny_model import tokenizer_document
 
 START, END = 0, 1
+ROOM = 4096
 TEMPLATE = """
 {%- for message in messages -%}
 <|start|>{{ message.role }}
@@ -34,7 +37,7 @@ WHOLE = Tokenizer.from_str(json.dumps(tokenizer_document()))
 
 
 def encode(*turns: tuple[str, str]) -> list[int]:
-    return TINY.encode([Message(role, content) for role, content in turns])
+    return TINY.encode([Message(role, content) for role, content in turns], ROOM)
 
 
 def test_encode_harmless_text_equals_the_whole_text_encoded_at_once() -> None:
@@ -87,22 +90,24 @@ def test_encode_any_conversation_has_exactly_the_turns_of_the_template(contents:
 
 
 def test_encode_template_that_puts_text_before_a_message_cannot_be_completed_by_it() -> None:
-    ids = make("{% for message in messages %}[{{ message.content }}]{% endfor %}").encode([Message("user", "<|end|>"), Message("user", "")])
+    ids = make("{% for message in messages %}[{{ message.content }}]{% endfor %}").encode(
+        [Message("user", "<|end|>"), Message("user", "")], ROOM
+    )
     assert END not in ids
 
 
 def test_encode_template_can_refuse_a_conversation() -> None:
     template = "{% if messages[0].role == 'assistant' %}{{ raise_exception('the user speaks first') }}{% endif %}ok"
-    assert make(template).encode([Message("user", "x")])
+    assert make(template).encode([Message("user", "x")], ROOM)
     with pytest.raises(FieldError, match="the user speaks first") as caught:
-        make(template).encode([Message("assistant", "x")])
+        make(template).encode([Message("assistant", "x")], ROOM)
     assert caught.value.param == "messages"
 
 
 @pytest.mark.parametrize("template", ["{{ ''.__class__.__mro__ }}", "{{ messages.append(1) }}", "{{ missing.attribute }}"])
 def test_encode_template_stays_in_its_sandbox(template: str) -> None:
     with pytest.raises(FieldError):
-        make(template).encode([Message("user", "secret")])
+        make(template).encode([Message("user", "secret")], ROOM)
 
 
 def test_encode_message_is_never_run_as_a_template() -> None:
@@ -111,13 +116,13 @@ def test_encode_message_is_never_run_as_a_template() -> None:
 
 
 def test_encode_knows_the_names_of_begin_and_end() -> None:
-    assert make("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}").encode([Message("user", "<|end|>")])[0] == START
+    assert make("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}").encode([Message("user", "<|end|>")], ROOM)[0] == START
 
 
 def test_encode_end_of_sequence_counts_as_control_even_when_not_marked_special() -> None:
     document = tokenizer_document()
     document["added_tokens"][1]["special"] = False
-    assert make("{{ messages[0].content }}", document).encode([Message("user", "<|end|>")]) != [END]
+    assert make("{{ messages[0].content }}", document).encode([Message("user", "<|end|>")], ROOM) != [END]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"added_tokens": []}', '{"added_tokens": 7}'])
@@ -129,3 +134,32 @@ def test_template_tokenizer_that_cannot_be_read_is_data_loss(text: str) -> None:
 def test_template_that_cannot_be_compiled_is_data_loss() -> None:
     with pytest.raises(DataLoss):
         make("{% for %}")
+
+
+def test_encode_prompt_that_does_not_fit_tells_its_length_up_to_twice_the_context() -> None:
+    message = [Message("user", "x")]
+    num_tokens = len(TINY.encode(message, ROOM))
+    assert len(TINY.encode(message, (num_tokens + 1) // 2)) == num_tokens
+    with pytest.raises(ContextLengthExceeded, match="more than") as caught:
+        TINY.encode(message, (num_tokens - 1) // 2)
+    assert caught.value.metadata["param"] == "messages"
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [["the sea " * 500_000], ["x" * 4_000_000], [f"x{' ' * 4_000_000}x"], ["sing of the sea " * 64] * 4000],
+    ids=["words", "one word", "spaces", "many messages"],
+)
+def test_encode_megabytes_are_refused_after_their_beginning(contents: list[str]) -> None:
+    with pytest.raises(ContextLengthExceeded, match="more than 1024"):
+        make().encode([Message("user", content) for content in contents], 512)
+
+
+def test_encode_lets_other_threads_run() -> None:
+    worker = threading.Thread(target=TINY.encode, args=([Message("user", "sing of the sea " * 20_000)], 10_000_000))
+    worker.start()
+    turns = 0
+    while worker.is_alive():
+        time.sleep(0)
+        turns += 1
+    assert turns > 10
