@@ -28,33 +28,42 @@ class ServedModel:
     template: ChatTemplate
 
 
-class Deployments(Protocol):
-    """The live copy of what shall run."""
+class Fleet(Protocol):
+    """The live copy of what shall run and what does run."""
 
     @property
     def ready(self) -> bool:
         """True once everything was read."""
 
-    def versions(self) -> Mapping[str, tuple[str, int]]:
+    def deployed(self) -> Mapping[str, tuple[str, int]]:
         """Version ("" means the newest in the store) and generation by model."""
+
+    def ready_versions(self) -> Mapping[str, Mapping[str, int]]:
+        """How many replicas are ready, by model and version."""
 
     async def changed(self) -> None:
         """Waits until it is ready, then for the next change since the last return. One waiter only."""
 
 
 class Models:
-    """The served models. Files are read and tokenizers built in `executor`, away from the event loop."""
+    """The served models. Files are read and tokenizers built in `executor`, away from the event loop.
 
-    def __init__(self, store: ModelStore, deployments: Deployments, executor: Executor) -> None:
+    A model is served in the version that its deployment asks for, as soon as a replica is ready with it; until then in the version that
+    most ready replicas have, so that neither an import nor a change of version leaves running replicas without work.
+    """
+
+    def __init__(self, store: ModelStore, fleet: Fleet, executor: Executor) -> None:
         self._store = store
-        self._deployments = deployments
+        self._fleet = fleet
         self._executor = executor
+        self._deployed: dict[str, tuple[str, int]] = {}
+        self._targets: dict[str, str] = {}
+        self._loaded: dict[tuple[str, str], ServedModel] = {}
         self._served: dict[str, ServedModel] = {}
-        self._loaded: dict[str, tuple[str, int]] = {}
         self._settled = asyncio.Event()
 
     async def wait_ready(self) -> None:
-        """Waits until deployments were read and everything that can be loaded is."""
+        """Waits until the fleet was read and everything that can be loaded is."""
         await self._settled.wait()
 
     def resolve(self, name: str, identity: Identity) -> ServedModel:
@@ -65,51 +74,81 @@ class Models:
         if identity.can_use(name):
             if name in self._served:
                 return self._served[name]
-            if not self._settled.is_set() or name in self._deployments.versions():
-                message = "the models are being loaded; try again in a moment"
-                raise Unavailable(message, retry_after_s=1.0)
+            if not self._settled.is_set() or name in self._deployed:
+                raise _loading()
         message = f"the model {name[:100]!a} does not exist or this key may not use it"
         raise NotFound(message, reason="MODEL_NOT_FOUND", metadata={"param": "model"})
 
     def visible(self, identity: Identity) -> list[ServedModel]:
         """All models that the key may use, by name. 503 before the first load."""
         if not self._settled.is_set():
-            raise Unavailable("the models are being loaded; try again in a moment", retry_after_s=1.0)
+            raise _loading()
         return [model for name, model in sorted(self._served.items()) if identity.can_use(name)]
 
     async def run(self) -> None:
-        """Follows the deployments until cancelled. What cannot be loaded is logged and tried again every few seconds."""
+        """Follows the fleet until cancelled. What cannot be loaded is logged and tried again every few seconds."""
         while True:
-            complete = await self._follow() if self._deployments.ready else True
+            complete = await self._follow() if self._fleet.ready else True
             try:
                 async with asyncio.timeout(None if complete else _RETRY_S):
-                    await self._deployments.changed()
+                    await self._fleet.changed()
             except TimeoutError:
                 continue
 
     async def _follow(self) -> bool:
-        """Loads and drops models until they are what deployments ask for; False when something could not be loaded."""
-        wanted = dict(self._deployments.versions())
-        for name in set(self._served) - set(wanted):
-            del self._served[name], self._loaded[name]
+        """Makes the served models what deployments and replicas ask for; False when something could not be loaded."""
+        deployed, ready = dict(self._fleet.deployed()), self._fleet.ready_versions()
         complete = True
-        for name, version in wanted.items():
+        for name, wanted in deployed.items():
             # The newest version is looked up when the deployment changes, not when a file appears: replicas do the same.
-            if self._loaded.get(name) != version:
-                complete &= await self._load(name, version)
+            if self._deployed.get(name) != wanted or name not in self._targets:
+                target = await self._load(name, wanted[0])
+                if target is not None:
+                    self._targets[name] = target.version
+                complete &= target is not None
+            for version in ready.get(name, {}):
+                complete &= await self._load(name, version) is not None
+        self._deployed = deployed
+        self._choose(ready)
         self._settled.set()
         return complete
 
-    async def _load(self, name: str, version: tuple[str, int]) -> bool:
+    def _choose(self, ready: Mapping[str, Mapping[str, int]]) -> None:
+        """Picks the version of every model and drops what nobody needs."""
+        self._targets = {name: version for name, version in self._targets.items() if name in self._deployed}
+        served: dict[str, ServedModel] = {}
+        for name in self._deployed:
+            counts = ready.get(name, {})
+            running = sorted(
+                (version for version in counts if (name, version) in self._loaded), key=lambda version: (-counts[version], version)
+            )
+            target = self._targets.get(name)
+            version = target if target in running or not running else running[0]
+            if version is not None:
+                served[name] = self._loaded[name, version]
+        needed = {(name, version) for name in self._deployed for version in (*ready.get(name, {}), self._targets.get(name, ""))}
+        self._loaded = {key: model for key, model in self._loaded.items() if key in needed}
+        for name, model in served.items():
+            if self._served.get(name) is not model:
+                log.info("model is served", extra={"fields": {"model": name, "version": model.version}})
+        self._served = served
+
+    async def _load(self, name: str, version: str) -> ServedModel | None:
+        """The loaded version, from memory when it is there; None when it cannot be loaded. An empty version means the newest."""
+        if version and (name, version) in self._loaded:
+            return self._loaded[name, version]
         loop = asyncio.get_running_loop()
         try:
-            self._served[name] = await loop.run_in_executor(self._executor, load_model, self._store, name, version[0])
+            model = await loop.run_in_executor(self._executor, load_model, self._store, name, version)
         except (NotFound, DataLoss) as error:
-            log.error("a deployed model cannot be served", extra={"fields": {"model": name, "problem": str(error)}})
-            return False
-        self._loaded[name] = version
-        log.info("model is served", extra={"fields": {"model": name, "version": self._served[name].version}})
-        return True
+            log.error("a deployed model cannot be served", extra={"fields": {"model": name, "version": version, "problem": error.message}})
+            return None
+        self._loaded[name, model.version] = model
+        return model
+
+
+def _loading() -> Unavailable:
+    return Unavailable("the model is being loaded; try again in a moment", retry_after_s=1.0)
 
 
 def load_model(store: ModelStore, name: str, version: str) -> ServedModel:

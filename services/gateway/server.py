@@ -13,7 +13,7 @@ from services.gateway.admin import AdminDesk
 from services.gateway.admission import Admission
 from services.gateway.clients.admin_store import RegistryAdminStore
 from services.gateway.clients.dispatch import DispatchLink
-from services.gateway.clients.registry import RegistryDeployments, RegistryKeys
+from services.gateway.clients.registry import RegistryFleet, RegistryKeys
 from services.gateway.clients.sessions import EngineSessions
 from services.gateway.clients.usage import UsageOutbox
 from services.gateway.config import PREFIX, GatewayConfig
@@ -56,7 +56,7 @@ class Gateway:
         self._admin_store = RegistryAdminStore(self._etcd)
         watched = RegistryMetrics(self.registry)
         self._stored_keys = RegistryKeys(self._etcd, watched)
-        self._deployments = RegistryDeployments(self._etcd, watched)
+        self._fleet = RegistryFleet(self._etcd, watched)
         self._producer = KafkaProducer(kafka_settings(config.kafka_bootstrap, os.environ))
         self.outboxes = OutboxFleet(
             OutboxDirectory(Path(config.home) / "outbox" / "gateway", max_bytes=config.usage_outbox_max_bytes),
@@ -69,7 +69,7 @@ class Gateway:
         self._dispatch = DispatchLink(self._router, config.gateway_id, config.router_away_s)
         self._sessions = EngineSessions(connect, config.gateway_id, config.engine_connect_timeout_s)
         self._keys = Keys(self._stored_keys, self._clock)
-        self._models = Models(ModelStore(Path(config.home)), self._deployments, self._threads)
+        self._models = Models(ModelStore(Path(config.home)), self._fleet, self._threads)
         self._tasks = RequestTasks()
         self._pipeline = self._make_pipeline()
 
@@ -124,7 +124,7 @@ class Gateway:
     async def run(self, state: ServiceState) -> None:
         """Owns the background work. Ready once keys and models are known: a router that is away is the requests' news, not the edge's."""
         async with asyncio.TaskGroup() as tasks:
-            for work in (self._stored_keys, self._deployments, self._models, self.outboxes, self._dispatch, self._sessions):
+            for work in (self._stored_keys, self._fleet, self._models, self.outboxes, self._dispatch, self._sessions):
                 tasks.create_task(work.run())
             if self._operator_key:
                 tasks.create_task(self._admin_store.ensure_operator_key(self._operator_key, self._clock))

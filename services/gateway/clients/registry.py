@@ -1,4 +1,4 @@
-"""Keys, tenants and deployments as the gateway needs them, from live views of the registry."""
+"""Keys, tenants, deployments and replicas as the gateway needs them, from live views of the registry."""
 
 import asyncio
 from collections.abc import Mapping
@@ -51,34 +51,54 @@ class RegistryKeys:
             tasks.create_task(self._tenants.run())
 
 
-class RegistryDeployments:
-    """Deployments over one prefix. Made inside the running event loop."""
+class RegistryFleet:
+    """A Fleet over two prefixes. Made inside the running event loop."""
 
     def __init__(self, client: EtcdClient, metrics: RegistryMetrics) -> None:
-        self._view = PrefixView(client, keyspace.deployments(), registry_pb2.Deployment, metrics=metrics)
+        self._deployments = PrefixView(client, keyspace.deployments(), registry_pb2.Deployment, metrics=metrics)
+        self._replicas = PrefixView(client, keyspace.replicas(), registry_pb2.Replica, metrics=metrics)
         self._changed = asyncio.Event()
-        self._view.subscribe(self._note)
+        self._deployments.subscribe(lambda _: self._changed.set())
+        self._replicas.subscribe(self._note_replica)
 
     @property
     def ready(self) -> bool:
-        """See Deployments."""
-        return self._view.ready
+        """See Fleet."""
+        return self._deployments.ready and self._replicas.ready
 
-    def versions(self) -> Mapping[str, tuple[str, int]]:
-        """See Deployments."""
-        return {deployment.model: (deployment.model_version, deployment.generation) for deployment in self._view.snapshot().values()}
+    def deployed(self) -> Mapping[str, tuple[str, int]]:
+        """See Fleet."""
+        return {each.model: (each.model_version, each.generation) for each in self._deployments.snapshot().values()}
+
+    def ready_versions(self) -> Mapping[str, Mapping[str, int]]:
+        """See Fleet."""
+        found: dict[str, dict[str, int]] = {}
+        for replica in self._replicas.snapshot().values():
+            if replica.state == registry_pb2.REPLICA_STATE_READY:
+                counts = found.setdefault(replica.model, {})
+                counts[replica.model_version] = counts.get(replica.model_version, 0) + 1
+        return found
 
     async def changed(self) -> None:
-        """See Deployments."""
-        if not self._view.ready:
-            await self._view.wait_ready()
+        """See Fleet."""
+        if not self.ready:
+            await self._deployments.wait_ready()
+            await self._replicas.wait_ready()
         else:
             await self._changed.wait()
         self._changed.clear()
 
     async def run(self) -> None:
         """Follows the registry until cancelled."""
-        await self._view.run()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._deployments.run())
+            tasks.create_task(self._replicas.run())
 
-    def _note(self, _: Change[registry_pb2.Deployment]) -> None:
-        self._changed.set()
+    def _note_replica(self, change: Change[registry_pb2.Replica]) -> None:
+        """Only what changes the answer of `ready_versions` counts: replicas also write other news."""
+        if _ready_version(change.before) != _ready_version(change.after):
+            self._changed.set()
+
+
+def _ready_version(replica: registry_pb2.Replica | None) -> str | None:
+    return replica.model_version if replica is not None and replica.state == registry_pb2.REPLICA_STATE_READY else None
