@@ -120,7 +120,10 @@ def _column(values: list[float], like: Tensor) -> Tensor:
 
 
 def _heaviest(weights: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest weights per row and their ids, heaviest first, ties by id."""
+    """The `count` largest weights per row and their ids, heaviest first, ties by id.
+
+    Among equal weights at the cut the choice is torch's; it depends on the row alone.
+    """
     if count == weights.shape[1]:
         heavy, ids = weights.sort(dim=1, descending=True, stable=True)
         return heavy, ids

@@ -16,7 +16,7 @@ from tests.harness.smollm import HOME, smollm
 from tests.harness.step_driver import StepDriver
 
 pytestmark = pytest.mark.timeout(180)
-_MAX_TOKENS = 16
+_MAX_TOKENS = 12
 
 
 def _chat(text: str) -> str:

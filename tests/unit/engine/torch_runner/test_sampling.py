@@ -80,6 +80,10 @@ def test_top_p_beyond_the_first_candidates_matches_a_full_sort(spread: float, to
     assert sample(logits.expand(number, -1), draws) == wanted
 
 
+def test_top_p_met_exactly_keeps_no_further_token_and_ties_go_by_id() -> None:
+    assert counts(torch.zeros(4), SamplingParams(top_p=0.5), 100) == {0: 50, 1: 50}
+
+
 def test_row_is_independent_of_its_batch_mates() -> None:
     logits = random_logits(12, spread=1.0)
     kinds = [
