@@ -111,12 +111,11 @@ class Batcher:
     def schedule(self, now_s: float) -> Plan:
         """Decide the next step. Its plan must go to `postprocess` or `fail` before the next call of any method."""
         plan = Plan(ended=self._drop_late(now_s))
-        preemptions = self._num_preemptions
         for sequence in self._decoding():
             if self._grow(sequence):
                 plan.slices.append(self._slice(sequence, 1))
         budget = self._limits.max_step_tokens - len(plan.slices)
-        prefills = self._prefilling(admit=preemptions == self._num_preemptions)
+        prefills = self._prefilling()
         while budget > 0 and (prefill := next(prefills, None)) is not None:
             count = min(budget, prefill.num_uncomputed)
             plan.slices.append(self._slice(prefill, count))
@@ -161,12 +160,12 @@ class Batcher:
             if sequence.num_uncomputed == 1 and sequence.num_computed > 0:
                 yield sequence
 
-    def _prefilling(self, admit: bool) -> Iterator[Sequence]:
+    def _prefilling(self) -> Iterator[Sequence]:
         """Running sequences with more to compute, oldest first, then waiting ones, each admitted when it is asked for."""
         for sequence in list(self._running):
             if sequence.num_uncomputed > 1 or sequence.num_computed == 0:
                 yield sequence
-        while admit and self._can_admit():
+        while self._can_admit():
             sequence = self._waiting.pop(0)
             self._pool.cover(sequence.sequence_id, len(sequence.token_ids))
             bisect.insort(self._running, sequence, key=_order)

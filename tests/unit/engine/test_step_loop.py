@@ -182,3 +182,11 @@ def test_inbox_full_or_closed_takes_no_start() -> None:
     assert [taken.sequence_id for taken in inbox.take(0).starts] == [1]
     inbox.close()
     assert not inbox.start(sequence(3))
+
+
+def test_inbox_of_two_stops_the_first_reason_stands() -> None:
+    inbox = Inbox(1)
+    inbox.stop(1, EndReason.STOP)
+    inbox.stop(1, EndReason.CANCELLED)
+    assert inbox.take(0).stops == {1: EndReason.STOP}
+    assert inbox.take(0).stops == {}
