@@ -37,6 +37,10 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
+# What is still open after the drain is nobody's work: health watches and the like.
+AFTER_DRAIN_S = 1.0
+
+
 @dataclass(frozen=True)
 class ServerSettings:
     """Where a service listens. Port 0 lets the system choose; metrics_port None switches metrics off."""
@@ -93,7 +97,7 @@ async def serve(
 
     `register` adds servicers and returns their full names. `run` owns every background task of the service and tells
     readiness through the state; when it returns or raises before the stop, so does serve. `drain(timeout_s)` lets work
-    finish after health went NOT_SERVING and before the server closes. Raises ConfigError when a port is taken.
+    finish after health went NOT_SERVING and before the server closes; without it every open call has the timeout to end. Raises ConfigError when a port is taken.
     """
     logs.set_up(name, settings.log_level)
     provider = tracing.set_up(name, settings.otlp_endpoint, settings.trace_sample_ratio)
@@ -106,9 +110,11 @@ async def serve(
     try:
         await _first_of(background, stop or _stop_on_signals())
         await state.start_draining()
-        if drain is not None:
+        if drain is None:
+            await server.stop(settings.drain_timeout_s)
+        else:
             await drain(settings.drain_timeout_s)
-        await server.stop(settings.drain_timeout_s)
+            await server.stop(AFTER_DRAIN_S)
     finally:
         await server.stop(0)
         await _end(background)
