@@ -58,7 +58,9 @@ function envoy_on_response(handle)
     local body = handle:body(true)
     local text = tostring(body:getBytes(0, body:length()))
     if text:sub(1, 9) == '{"error":' then return end -- a local reply, already shaped
-    err = string.format('{"error":{"message":"%s","type":"%s","param":null,"code":null}}', message_in(text) or json_text(grpc_message), type_of(status))
+    local message = message_in(text) or json_text(grpc_message)
+    if message == "" then message = "The request was not accepted." end
+    err = string.format('{"error":{"message":"%s","type":"%s","param":null,"code":null}}', message, type_of(status))
     headers = handle:headers() -- header handles die when body() yields
   end
   headers:replace("content-type", "application/json")

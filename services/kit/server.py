@@ -25,9 +25,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MAX_METADATA_BYTES = 80 * 1024
+
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # Envoy passes 60 KiB of headers on; by default gRPC refuses what is above 8 KiB, half of it by lot, as RESOURCE_EXHAUSTED.
+    ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
     # Clients ping idle connections every 10 s; the default rules would answer with GOAWAY "too many pings".
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
@@ -97,7 +102,8 @@ async def serve(
 
     `register` adds servicers and returns their full names. `run` owns every background task of the service and tells
     readiness through the state; when it returns or raises before the stop, so does serve. `drain(timeout_s)` lets work
-    finish after health went NOT_SERVING and before the server closes; without it every open call has the timeout to end. Raises ConfigError when a port is taken.
+    finish after health went NOT_SERVING and before the server closes; without it every open call has the timeout to end.
+    Raises ConfigError when a port is taken.
     """
     logs.set_up(name, settings.log_level)
     provider = tracing.set_up(name, settings.otlp_endpoint, settings.trace_sample_ratio)

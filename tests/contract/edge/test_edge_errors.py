@@ -30,7 +30,7 @@ def error_of(answer: httpx2.Response, status: int) -> dict[str, object]:
     assert set(document) == {"error"}
     error: dict[str, object] = document["error"]
     assert set(error) == {"message", "type", "param", "code"}
-    assert isinstance(error["message"], str)
+    assert isinstance(error["message"], str) and error["message"]
     return error
 
 
@@ -124,6 +124,13 @@ async def test_endless_chunked_body_is_413_and_reaches_no_gateway(edge: Edge, ga
     assert (await asyncio.wait_for(answer, 10)).startswith(b"HTTP/1.1 413 ")
     writer.close()
     assert gateway.num_bodies == 0
+
+
+@pytest.mark.parametrize("path", [CHAT, "/inferway.edge.v1.Inference/ListServedModels"])
+async def test_content_type_that_nobody_serves_is_refused_with_a_sentence(http: httpx2.AsyncClient, path: str) -> None:
+    answer = await http.post(path, content=bytes(5), headers={"content-type": "application/grpc-web"})
+    assert answer.status_code >= 400
+    error_of(answer, answer.status_code)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd", "br", "gzip, gzip"])

@@ -146,3 +146,10 @@ def test_metrics_server_answers_text() -> None:
             assert b"process_resident_memory_bytes" in answer.read()
     finally:
         server.stop()
+
+
+async def test_headers_as_long_as_the_edge_passes_are_never_refused_by_lot(channel: grpc.aio.Channel) -> None:
+    metadata = (("x-long", "x" * 60 * 1024),)
+    for _ in range(8):
+        answer = await caller(channel, "Unary", "unary_unary")(StringValue(value="ok"), timeout=5, metadata=metadata)
+        assert answer.value == "OK"
