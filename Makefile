@@ -55,6 +55,9 @@ test-mesh: setup ## integration, e2e and fault tests: real etcd, Kafka, Envoy an
 test-faults: setup ## kill -9 of every part under load, one line per case
 	@$(BIN)/pytest -q -p no:randomly -s tests/robustness
 
+verify-compose: setup ## deploy/compose on a container engine, with the README's commands
+	@deploy/compose/verify.sh
+
 size: setup ## files, lines and function sizes per package
 	@$(BIN)/python -m tests.harness.size
 
@@ -63,4 +66,4 @@ lock: ## resolve the locks anew
 	@$(COMPILE) --extra gateway --extra router --extra scheduler --extra metering pyproject.toml -o requirements.lock
 	@$(COMPILE) --extra engine pyproject.toml -o requirements-engine.lock
 
-.PHONY: help setup up down logs gen gen-check proto-lint fmt lint types test test-unit test-mesh test-faults size lock
+.PHONY: help setup up down logs gen gen-check proto-lint fmt lint types test test-unit test-mesh test-faults verify-compose size lock

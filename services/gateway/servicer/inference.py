@@ -38,8 +38,9 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
         # Lives no longer than the call: its reads end with the stream, and the call's end cancels it.
         listener = asyncio.ensure_future(_listen(request_iterator, answer))
         try:
-            accepted = await answer.accepted()
+            # At once: the edge's bound on the time to receive a request ends only here, and a bidirectional one never ends by itself.
             await send_headers(context, call, stream=True)
+            accepted = await answer.accepted()
             yield inference_pb2.GenerateResponse(accepted=_accepted(accepted))
             async for text in answer.texts():
                 yield inference_pb2.GenerateResponse(delta=inference_pb2.GenerateDelta(text=text))
