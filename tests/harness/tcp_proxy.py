@@ -7,7 +7,7 @@ import contextlib
 
 
 class TcpProxy:
-    """Forwards connections to ``target`` ("host:port") while it is whole."""
+    """Forwards connections to ``target`` ("host:port") while it is whole; new ones are left alone while ``gate`` is not set."""
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")
@@ -15,6 +15,12 @@ class TcpProxy:
         self._server: asyncio.Server | None = None
         self._port = 0
         self._connections: set[asyncio.Task[None]] = set()
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    @property
+    def num_connections(self) -> int:
+        return len(self._connections)
 
     @property
     def endpoint(self) -> str:
@@ -41,6 +47,7 @@ class TcpProxy:
         self._connections.add(task)
         upstream: asyncio.StreamWriter | None = None
         try:
+            await self.gate.wait()
             up_reader, upstream = await asyncio.open_connection(*self._target)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_pump(reader, upstream))

@@ -150,6 +150,20 @@ async def test_client_that_goes_away_stops_the_engine_and_is_billed(mesh: Mesh, 
     assert (record.outcome, record.prompt_tokens, record.completion_tokens) == (records_pb2.REQUEST_OUTCOME_CANCELLED, 5, made)
 
 
+async def test_client_that_stopped_reading_and_goes_away_stops_the_engine(mesh: Mesh) -> None:
+    engine = await mesh.add_engine(play=None)
+    gateway = await mesh.start_gateway()
+    call = gateway.chat(request(stream=True))
+    attempt = await engine.next_attempt()
+    attempt.delta("x")
+    await read_until(call, "x")
+    for _ in range(100):
+        attempt.delta("y" * 50_000)
+    call.cancel()
+    async with asyncio.timeout(WAIT_S):
+        await attempt.cancelled.wait()
+
+
 async def test_client_that_goes_away_from_the_queue_takes_its_want_along(gateway: RunningGateway, mesh: Mesh) -> None:
     mesh.router.silent = True
     call = gateway.chat(request())

@@ -6,7 +6,7 @@ from services.gateway.answer import Usage
 from services.gateway.attempt import EndReason
 from services.gateway.dispatch import GrantOutcome
 from services.gateway.records import Outcome
-from services.kit.errors import Unavailable
+from services.kit.errors import DeadlineExceeded, Unavailable
 from tests.harness.gateway_bench import PROMPT, Bench, lost, read, refused, says
 from tests.harness.gateway_fakes import FakeAttempt
 
@@ -107,3 +107,12 @@ async def test_client_that_waits_for_the_whole_pays_nothing_for_a_part(bench: Be
     await refused(bench.start(stream=False))
     (record,) = bench.records.records
     assert (record.outcome, record.prompt_tokens, record.completion_tokens) == (Outcome.FAILED, 0, 0)
+
+
+async def test_token_that_was_told_and_is_not_made_again_in_time_is_billed(bench: Bench) -> None:
+    bench.deadline_s = 0.05
+    bench.replicas.scripts = [says("a", "b", then=lost), lambda attempt: None]
+    answer = bench.start(max_output_tokens=2)
+    assert isinstance(await refused(answer), DeadlineExceeded)
+    (record,) = bench.records.records
+    assert (record.outcome, record.completion_tokens) == (Outcome.DEADLINE, 2)
