@@ -1,9 +1,20 @@
 """Which records may enter the ledger as they are; the others are set aside with a reason and counted."""
 
+import re
+
 from services.metering.records import AttemptEntry, Outcome, RequestEntry
 
 MAX_AHEAD_MS = 15 * 60 * 1000
 MAX_AGE_MS = 45 * 24 * 3600 * 1000
+MAX_SEQUENCE = 2**63 - 1
+
+# What the registry takes as the name of a watermark.
+_PRODUCER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
+
+
+def has_name(producer_id: str, sequence: int) -> bool:
+    """Whether the record can be stored, and its producer told of it, under this name."""
+    return _PRODUCER_ID.fullmatch(producer_id) is not None and 1 <= sequence <= MAX_SEQUENCE
 
 
 def fault_of(producer_id: str, sequence: int, entry: RequestEntry | AttemptEntry, now_unix_ms: int) -> str | None:
@@ -11,8 +22,8 @@ def fault_of(producer_id: str, sequence: int, entry: RequestEntry | AttemptEntry
 
     Times may be 15 minutes ahead of ours (clock skew) and 45 days old (a producer that was away); counts must be possible.
     """
-    if not producer_id or sequence < 1:
-        return "the record has no name: producer_id and sequence are needed"
+    if not has_name(producer_id, sequence):
+        return "the record has no usable name: producer_id and sequence are needed"
     if isinstance(entry, RequestEntry):
         return _time_fault("sealed_unix_ms", entry.sealed_unix_ms, now_unix_ms) or _request_fault(entry)
     return _time_fault("ended_unix_ms", entry.ended_unix_ms, now_unix_ms) or _attempt_fault(entry)

@@ -20,6 +20,7 @@ from services.metering.ledger.interface import (
 from services.metering.ledger.schema import migrate
 from services.metering.ledger.sqlite_reads import read_requests, read_usage
 from services.metering.records import AttemptEntry, Batch, Record, RequestEntry, Unreadable
+from services.metering.validity import has_name
 
 BUSY_TIMEOUT_S = 10.0
 MAX_PAYLOAD_BYTES = 64 * 1024
@@ -109,7 +110,7 @@ class SqliteLedger:
 
     def _store(self, batch: Batch, record: Record, applied: Applied) -> bool:
         """Stores a record under its name; False when the name cannot be used (the record is then only set aside)."""
-        if not record.producer_id or record.sequence < 1:
+        if not has_name(record.producer_id, record.sequence):
             self._set_aside(batch, record.digest, record.fault or "no name", _payload(record), applied)
             return False
         known = self._digest_of(record)

@@ -112,6 +112,16 @@ def test_apply_record_with_a_fault_is_set_aside_and_acknowledged(ledger: SqliteL
     assert (applied.num_requests, applied.num_quarantined, applied.watermarks) == (1, 1, {"p1": 2})
 
 
+@pytest.mark.parametrize(
+    ("producer", "sequence"),
+    [("", 1), ("p1", 0), ("p1", 2**63), ("p1", 2**64 - 1), ("../keys", 1), ("a/b", 1), ("a\0", 1), ("p" * 129, 1), ("-", 1)],
+)
+def test_apply_record_whose_name_nobody_can_use_is_only_set_aside(ledger: SqliteLedger, producer: str, sequence: int) -> None:
+    """Its producer cannot be told of it in the registry, or the ledger cannot count that far: it must not stop the others."""
+    applied = ledger.apply(batch([request_record(producer, sequence), request_record("p2")]))
+    assert (applied.num_requests, applied.num_quarantined, applied.watermarks) == (1, 1, {"p2": 1})
+
+
 @pytest.mark.parametrize("skew_ms", [25_000, 10 * 60_000, -40 * 86_400_000])
 def test_apply_small_skew_and_late_records_are_billed_on_their_day(ledger: SqliteLedger, skew_ms: int) -> None:
     ledger.apply(batch([request_record(sealed_unix_ms=NOW_MS + skew_ms)]))
