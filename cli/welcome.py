@@ -12,9 +12,8 @@ def welcome(ready: Ready) -> str:
     """The whole text. Every command in it is complete."""
     url, tls = ready.settings.base_url, f"https://localhost:{ready.settings.ports.edge_tls}"
     ca = ready.settings.home.certs / "ca.pem"
-    state = "is already running" if ready.was_running else "is up"
     return f"""
-Inferway {state}. {ready.broker_reason}
+Inferway is up. {ready.broker_reason}
 
   Base URL   {url}/v1   (TLS: {tls}/v1, CA in {ca})
   API key    {ready.keys.demo}

@@ -8,3 +8,7 @@ class LocalError(Exception):
         super().__init__(f"{problem} {remedy}")
         self.problem = problem
         self.remedy = remedy
+
+
+class NoAnswerError(LocalError):
+    """Every service runs, but the model does not answer. The mesh is left running, for only a running one can be repaired."""

@@ -9,7 +9,7 @@ from deploy.envoy.descriptor import descriptor_set
 from deploy.local import broker, certs, envoy, first_answer, local_keys, preflight, running
 from deploy.local.broker import BrokerKind
 from deploy.local.clients import Scheduler
-from deploy.local.errors import LocalError
+from deploy.local.errors import LocalError, NoAnswerError
 from deploy.local.home import Home, write_atomically
 from deploy.local.local_keys import LocalKeys
 from deploy.local.mesh import REPOSITORY, mesh_environ
@@ -29,7 +29,7 @@ from services.kit.etcd import EtcdClient
 MODEL = "smollm2-135m-instruct"
 CARD = REPOSITORY / "models" / f"{MODEL}.yaml"
 _FIXED_WHILE_RUNNING = ("INFERWAY_PORT_BASE", "INFERWAY_ENGINE_RUNNER")
-_REPLICAS_TIMEOUT_S = 180.0
+_REPLICAS_TIMEOUT_S = 120.0
 _ANSWER_TIMEOUT_S = 30.0
 
 
@@ -40,7 +40,6 @@ class Ready:
     settings: Settings
     keys: LocalKeys
     broker_reason: str
-    was_running: bool
 
 
 async def up(settings: Settings, environ: Mapping[str, str], progress: Progress) -> Ready:
@@ -57,10 +56,11 @@ async def up(settings: Settings, environ: Mapping[str, str], progress: Progress)
             supervisor = running.start(settings.home, mesh_environ(settings, environ))
             try:
                 keys = await _bring_to_answer(settings, supervisor, progress)
-            except BaseException:
-                await asyncio.to_thread(running.stop, settings.home)
+            except BaseException as error:
+                if not isinstance(error, NoAnswerError):
+                    await asyncio.to_thread(running.stop, settings.home)
                 raise
-        return Ready(settings, keys, decision.reason, was_running=found is not None)
+        return Ready(settings, keys, decision.reason)
 
 
 def _as_running(settings: Settings, found: MeshStatus, environ: Mapping[str, str]) -> Settings:
@@ -117,10 +117,14 @@ async def _bring_to_answer(settings: Settings, supervisor: ProcessIdentity, prog
         await watch.until_ready(step, "scheduler")
         await _deploy(settings)
         await watch.until_ready(step)
-    with progress.step("Replicas") as step:
-        await _replicas_ready(settings, step)
-    with progress.step("First answer") as step:
-        await _first_answer(settings, keys.demo, step)
+    try:
+        with progress.step("Replicas") as step:
+            num_replicas = await _replicas_ready(settings, step)
+        if num_replicas:
+            with progress.step("First answer") as step:
+                await _first_answer(settings, keys.demo, step)
+    except LocalError as error:
+        raise NoAnswerError(error.problem, f"{error.remedy} The services keep running; `inferway deploy {MODEL}` repairs it.") from error
     return keys
 
 
@@ -145,11 +149,14 @@ async def _deploy(settings: Settings) -> None:
             raise LocalError(f"The scheduler refused the demo model: {error}.", f"Read {settings.home.log('scheduler')}.") from error
 
 
-async def _replicas_ready(settings: Settings, step: Step) -> None:
+async def _replicas_ready(settings: Settings, step: Step) -> int:
+    """Wait until as many replicas are ready as are desired, and return how many that is; somebody may have chosen none."""
+    wanted = settings.num_replicas
     async with channel.connect(settings.scheduler_address) as connection:
         scheduler = Scheduler(connection)
 
         async def missing() -> str:
+            nonlocal wanted
             try:
                 found = await scheduler.deployment(MODEL)
             except InferwayError as error:
@@ -157,9 +164,10 @@ async def _replicas_ready(settings: Settings, step: Step) -> None:
             if found is None:
                 return f"{MODEL} is not deployed"
             wanted = found.deployment.num_replicas
-            return "" if found.num_ready >= wanted else f"{found.num_ready} of {wanted} ready {found.problem}".strip()
+            return "" if found.num_ready >= wanted else f"{found.num_ready} of {wanted} ready. {found.problem}".strip(" .")
 
         await until_empty(missing, step, _REPLICAS_TIMEOUT_S, "The replicas did not get ready", settings.home.log("node"))
+    return wanted
 
 
 async def _first_answer(settings: Settings, key: str, step: Step) -> None:

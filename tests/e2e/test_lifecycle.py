@@ -15,7 +15,7 @@ from deploy.local import preflight
 from deploy.local.process import ProcessIdentity
 from tests.harness import smollm
 from tests.harness.eventually import eventually
-from tests.harness.mesh import Mesh, running_mesh
+from tests.harness.mesh import MODEL, Mesh, running_mesh
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -140,3 +140,26 @@ def test_two_meshes_with_their_own_home_and_ports_run_side_by_side(mesh: Mesh, m
         assert mesh.run("chat", "hi", "--max-tokens", "3").returncode == 0
         assert not set(processes(mesh)) & set(processes(other))
         assert other.key != mesh.key
+
+
+async def test_deployment_with_a_bad_setting_shows_in_status_until_it_is_repaired(mesh: Mesh) -> None:
+    mesh.up()
+    assert mesh.run("deploy", MODEL, "--replicas", "1", "--set", "no_such_setting=1", "--no-wait").returncode == 0
+    await eventually(lambda: "NO_SUCH_SETTING" in mesh.run("status").stdout)
+
+    repaired = mesh.run("deploy", MODEL, "--replicas", "2")
+
+    assert repaired.returncode == 0, repaired.stderr
+    assert mesh.run("status").returncode == 0
+
+
+def test_scaled_to_none_and_back_the_mesh_stays_well(mesh: Mesh) -> None:
+    mesh.up()
+    assert mesh.run("scale", MODEL, "0").returncode == 0
+    refused = mesh.run("chat", "hi")
+    second = mesh.run("up")
+    assert mesh.run("scale", MODEL, "2").returncode == 0
+
+    assert refused.returncode == 1 and "503" in refused.stderr
+    assert second.returncode == 0, second.stderr
+    assert mesh.run("chat", "hi", "--max-tokens", "2").returncode == 0

@@ -17,7 +17,7 @@ from deploy.local.up import MODEL, Ready
 @pytest.fixture
 def ready(tmp_path: Path) -> Ready:
     settings = Settings.from_environ({"INFERWAY_HOME": str(tmp_path), "INFERWAY_PORT_BASE": "20000"})
-    return Ready(settings, LocalKeys(demo="sk-demo", operator="sk-operator"), "Apache Kafka keeps events on disk.", was_running=False)
+    return Ready(settings, LocalKeys(demo="sk-demo", operator="sk-operator"), "Apache Kafka keeps events on disk.")
 
 
 def test_curl_line_streams_from_the_edge_with_the_demo_key(ready: Ready) -> None:
