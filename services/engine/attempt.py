@@ -31,6 +31,9 @@ class Attempt:
         self.num_output = 0
         """Tokens of this attempt that count: none past a complete stop string, never an end-of-sequence token."""
         self.started_s = clock.monotonic()
+        self.begun_s: float | None = None
+        """When the first step with it began."""
+        self.first_token_s: float | None = None
         self.last_token_s: float | None = None
         self._clock = clock
         self._started_unix_ms = clock.unix_ms()

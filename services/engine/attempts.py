@@ -40,6 +40,7 @@ class AttemptRequest:
     priority: int = 0
     choice: int = 0
     ignore_eos: bool = False
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,11 @@ class Plan:
         """Tokens that the step computes."""
         return sum(len(part.token_ids) for part in self.slices)
 
+    @property
+    def begun(self) -> list[int]:
+        """Sequences that the step computes from their first token on."""
+        return [part.sequence_id for part in self.slices if part.start == 0]
+
 
 @dataclass(slots=True)
 class StepEvents:

@@ -213,6 +213,10 @@ class Engine:
     def _take(self, report: StepReport) -> None:
         self._step, self._batch_load = report.step, report.load
         now_s = self._clock.monotonic()
+        for sequence_id in report.begun:
+            attempt = self._attempts[sequence_id]
+            if attempt.begun_s is None:  # A preempted sequence begins again.
+                attempt.begun_s = now_s - report.duration_s
         for sampled in report.events.sampled:
             self._take_token(self._attempts[sampled.sequence_id], sampled.token_id, now_s)
         for ended in report.events.ended:
@@ -227,6 +231,7 @@ class Engine:
             self._count_prompt(attempt)
             self._num_output_tokens += 1
             self._observer.token(attempt, now_s)
+        attempt.first_token_s = now_s if attempt.first_token_s is None else attempt.first_token_s
         attempt.last_token_s = now_s
         attempt.session.add_delta(attempt.sequence_id, attempt.request.attempt_id, self._step, token_id, text)
         if attempt.is_stopped:

@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from services.engine.batcher import BatchLoad, StepEvents
@@ -20,6 +20,8 @@ class StepReport:
     """Tokens computed by this step; 0 when none was."""
     duration_s: float = 0.0
     """Time in the runner."""
+    begun: Sequence[int] = ()
+    """Ids of sequences that this step computed from their first token on."""
 
 
 class Reports:

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from inferway.common.v1 import registry_pb2
 from inferway.engine.v1 import engine_pb2, engine_pb2_grpc
+from services.engine.attempt_spans import AttemptSpans
 from services.engine.attempts import AttemptRules
 from services.engine.batcher import BatchLimits
 from services.engine.clients import ReplicaEntry, UsageRecorder
@@ -30,8 +31,10 @@ from services.kit.errors import ConfigError, InferwayError
 from services.kit.metrics import new_registry
 from services.kit.model_store import TOKENIZER, ModelStore, ModelVersion
 from services.kit.server import ServerSettings, ServiceState, serve
+from services.kit.tracing import Tracer, open_tracer
 
 SERVICE = "inferway.engine.v1.Engine"
+LONG_STREAMS = ("Session", "WatchLoad", "WatchKvEvents")
 MAX_REPORTS = 256
 HEALTH_INTERVAL_S = 0.25
 FLUSH_TIMEOUT_S = 5.0
@@ -47,7 +50,8 @@ async def serve_replica(config: EngineConfig, stop: asyncio.Event | None = None)
         raise ConfigError(error.message) from error
     registry = new_registry()
     mesh = Mesh(config, registry)
-    replica = Replica(config, version, vocabulary, mesh, registry)
+    tracer = open_tracer("engine", config.otlp_endpoint, config.trace_sample_ratio)
+    replica = Replica(config, version, vocabulary, mesh, registry, tracer=tracer)
     try:
         await serve(
             _server_settings(config),
@@ -57,6 +61,8 @@ async def serve_replica(config: EngineConfig, stop: asyncio.Event | None = None)
             run=replica.run,
             drain=replica.stop,
             stop=stop,
+            tracer=tracer,
+            long_streams=LONG_STREAMS,
         )
     except ExceptionGroup as group:
         raise _start_error(group) from group
@@ -75,6 +81,7 @@ class Replica:
         mesh: Mesh,
         registry: CollectorRegistry,
         make_runner: Callable[[str, RunnerSettings], ModelRunner] = make_runner,
+        tracer: Tracer | None = None,
     ) -> None:
         self._config = config
         self._make_runner = make_runner
@@ -86,6 +93,7 @@ class Replica:
         self._inbox = Inbox(config.max_num_sequences + config.max_num_waiting)
         self._reports = Reports(MAX_REPORTS, self._announce_reports)
         self._steps = StepLoop(self._load_runner, self._batch_limits, self._inbox, self._reports)
+        metrics = EngineMetrics(registry, version.name)
         self.engine = Engine(
             _rules(config, version),
             EngineLimits(config.num_blocks, config.max_num_sequences, 2 * (config.max_num_sequences + config.max_num_waiting)),
@@ -93,7 +101,7 @@ class Replica:
             self._inbox,
             self._reports,
             UsageRecorder(mesh.outbox, replica_id, version.name, version.version),
-            EngineMetrics(registry, version.name),
+            metrics if tracer is None else AttemptSpans(tracer, metrics),
             self._clock,
             self._steps.heartbeat_age_s,
         )

@@ -132,6 +132,7 @@ def _attempt_request(start: engine_pb2.StartAttempt) -> AttemptRequest:
         priority=start.priority,
         choice=start.choice,
         ignore_eos=start.ignore_eos,
+        traceparent=start.traceparent,
     )
 
 

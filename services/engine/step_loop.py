@@ -84,7 +84,8 @@ class StepLoop:
         if plan.slices:
             begin = time.monotonic()
             events = self._step(runner, batcher, plan)
-            self._reports.put(StepReport(self._num_steps, events, batcher.load(), plan.num_tokens, time.monotonic() - begin))
+            duration_s = time.monotonic() - begin
+            self._reports.put(StepReport(self._num_steps, events, batcher.load(), plan.num_tokens, duration_s, plan.begun))
 
     def _obey(self, batcher: Batcher) -> StepEvents:
         """Carry out what the event loop said; waits for it when there is nothing else to do."""

@@ -8,6 +8,7 @@ from services.gateway.attempt import AttemptFeed, Delta, End, EndReason, Failed,
 from services.gateway.charge import Charge
 from services.gateway.dispatch import Dispatcher, Grant, GrantOutcome
 from services.gateway.failures import attempt_error
+from services.kit import tracing
 from services.kit.clock import Clock
 from services.kit.errors import DeadlineExceeded, InferwayError
 
@@ -54,7 +55,8 @@ class Generation:
     async def _admit(self, charge: Charge, excluded: tuple[str, ...], failure: Failed | None) -> Grant:
         """A replica for the next attempt. With output delivered, what interrupted it is the news, not that nobody can go on."""
         try:
-            return await self._dispatcher.admit(charge.next_want(excluded))
+            with tracing.span("queue wait"):
+                return await self._dispatcher.admit(charge.next_want(excluded))
         except InferwayError as error:
             if failure is not None and charge.token_ids:
                 raise attempt_error(failure) from error
@@ -64,13 +66,16 @@ class Generation:
         """One attempt; the grant is given back on every path."""
         outcome = GrantOutcome.CANCELLED
         try:
-            feed = self._replicas.start(grant, charge.attempt())
-            relay = _Relay(charge, answer, feed, began)
-            try:
-                end = await self._relay(relay, grant)
-            except asyncio.CancelledError:
-                await self._stop(relay, grant)
-                raise
+            with tracing.span("attempt", {"inferway.replica": grant.replica_id}) as span:
+                feed = self._replicas.start(grant, charge.attempt())
+                relay = _Relay(charge, answer, feed, began)
+                try:
+                    end = await self._relay(relay, grant)
+                except asyncio.CancelledError:
+                    await self._stop(relay, grant)
+                    raise
+                if isinstance(end, Failed):
+                    span.fail(attempt_error(end).code, end.reason)
             outcome = _outcome(end)
             return end
         finally:
@@ -78,9 +83,19 @@ class Generation:
 
     async def _relay(self, relay: "_Relay", grant: Grant) -> End:
         """Passes output on until the attempt ends."""
-        while isinstance(event := await relay.feed.next(), Delta):
+        with tracing.span("first token"):
+            event = await relay.feed.next()
+        if isinstance(event, Delta):
+            with tracing.span("decode"):
+                return await self._pass_on(event, relay, grant)
+        return relay.conclude(event, self._clock)
+
+    async def _pass_on(self, event: Delta | End, relay: "_Relay", grant: Grant) -> End:
+        """Passes on the event and all that follow."""
+        while isinstance(event, Delta):
             if relay.take(event, self._clock):
                 self._dispatcher.first_token(grant.want_id)
+            event = await relay.feed.next()
         return relay.conclude(event, self._clock)
 
     async def _stop(self, relay: "_Relay", grant: Grant) -> None:
@@ -89,7 +104,7 @@ class Generation:
         relay.stopping = True
         try:
             async with asyncio.timeout(self._limits.cancel_timeout_s):
-                await self._relay(relay, grant)
+                await self._pass_on(await relay.feed.next(), relay, grant)
         except TimeoutError:
             return
 

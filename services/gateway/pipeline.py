@@ -15,6 +15,7 @@ from services.gateway.models import ServedModel
 from services.gateway.records import Outcome, RecordSink
 from services.gateway.request import GenerationRequest
 from services.gateway.request_tasks import RequestTasks
+from services.kit import tracing
 from services.kit.clock import Clock
 from services.kit.errors import Cancelled, ContextLengthExceeded, DeadlineExceeded, FieldError, InferwayError, Unavailable
 
@@ -56,8 +57,13 @@ class Pipeline:
     def start(self, call: Call) -> Answer:
         """Begins to serve the call. All news of it, a refusal too, comes through the answer; a reader that leaves owes it `cancel`."""
         answer = Answer()
-        self.tasks.spawn(self._serve(call, answer), answer)
+        self.tasks.spawn(self._traced(call, answer), answer)
         return answer
+
+    async def _traced(self, call: Call, answer: Answer) -> None:
+        """The span of the request lasts until it is settled, which may be after its call has ended."""
+        with tracing.span("chat", {"gen_ai.operation.name": "chat", "inferway.request": call.request_id}):
+            await self._serve(call, answer)
 
     async def _serve(self, call: Call, answer: Answer) -> None:
         """Authenticate, validate, admit; then generate, and settle on every path. Raises what the client is to be told."""

@@ -2,10 +2,9 @@
 
 import logging
 
-from opentelemetry import trace
-
 from services.gateway.charge import Charge
 from services.gateway.metrics import GatewayMetrics
+from services.kit import tracing
 from services.kit.errors import InferwayError
 
 log = logging.getLogger(__name__)
@@ -20,7 +19,6 @@ class RequestLog:
     def refused(self, surface: str, error: InferwayError) -> None:
         """See Meter."""
         self._metrics.refused(surface, error)
-        trace.get_current_span().set_attribute("error.type", error.reason)
         log.info("request refused", extra={"fields": {"surface": surface, "reason": error.reason}})
 
     def settled(self, charge: Charge, duration_s: float) -> None:
@@ -42,14 +40,16 @@ class RequestLog:
             "duration_ms": round(duration_s * 1000),
         }
         log.info("request settled", extra={"fields": facts})
-        trace.get_current_span().set_attributes(
+        tracing.current().set(
             {
-                "gen_ai.operation.name": "chat",
                 "gen_ai.request.model": charge.model.name,
+                "gen_ai.response.id": charge.completion_id,
+                "gen_ai.response.finish_reasons": [charge.finish_reason or charge.outcome.value],
                 "gen_ai.usage.input_tokens": usage.prompt_tokens,
                 "gen_ai.usage.output_tokens": usage.completion_tokens,
                 "inferway.tenant": charge.identity.tenant_id,
                 "inferway.charge": charge.charge_id,
+                "inferway.surface": charge.surface,
                 "inferway.attempts": charge.num_attempts,
             }
         )

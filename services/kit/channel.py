@@ -1,4 +1,4 @@
-"""Channels to other services: keep-alive, quick reconnects, no message limit below ours, spans when tracing is on."""
+"""Channels to other services: keep-alive, quick reconnects, no message limit below ours."""
 
 from collections.abc import Sequence
 

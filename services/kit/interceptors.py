@@ -1,4 +1,4 @@
-"""What happens around every RPC handler, as one visible list: metrics, tracing, request context, errors (outermost first)."""
+"""What happens around every RPC handler, as one visible list: metrics, request context, errors, tracing (outermost first)."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import grpc
 
 from services.kit import errors, logs, status, tracing
 from services.kit.metrics import RpcMetrics
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
+from services.kit.tracing import Span, Tracer
 
 log = logging.getLogger(__name__)
 
 _SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_DEADLINE_SLACK_S = 0.05
 
 # grpc's own class cannot be subscribed at run time.
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Around = Callable[[str, Any, "Context"], contextlib.AbstractAsyncContextManager[None]]
 
 
-def server_interceptors(rpc_metrics: RpcMetrics, provider: TracerProvider | None) -> Sequence[grpc.aio.ServerInterceptor]:
-    """The list, outermost first."""
-    spans = [tracing.server_interceptor(provider)] if provider is not None else []
-    return [_Wrapping(_Counted(rpc_metrics).around), *spans, _Wrapping(_request_context), _Wrapping(_typed_errors)]
+def server_interceptors(
+    rpc_metrics: RpcMetrics, tracer: Tracer | None = None, long_streams: Collection[str] = ()
+) -> Sequence[grpc.aio.ServerInterceptor]:
+    """The list, outermost first. `long_streams` names methods whose calls live as long as their process: a span would say nothing."""
+    # Innermost, because only there errors still have their types.
+    spans = [_Wrapping(_Traced(tracer, long_streams).around)] if tracer is not None else []
+    return [_Wrapping(_Counted(rpc_metrics).around), _Wrapping(_request_context), _Wrapping(_typed_errors), *spans]
 
 
 def request_id(context: Context) -> str:
@@ -122,6 +124,55 @@ async def _typed_errors(method: str, _request: Any, context: Context) -> AsyncIt
         # The one broad catch of the mesh: an unknown exception must not leak its text to the caller.
         log.exception("unexpected error in %s", method)
         await _abort(context, errors.Internal("internal error; quote the request id when you report it"))
+
+
+class _Traced:
+    """One span for each call, ended on every path with the status that the caller gets."""
+
+    def __init__(self, tracer: Tracer, long_streams: Collection[str]) -> None:
+        self._tracer = tracer
+        self._long_streams = frozenset(long_streams)
+
+    @contextlib.asynccontextmanager
+    async def around(self, method: str, _request: Any, context: Context) -> AsyncIterator[None]:
+        service, _, name = method.strip("/").rpartition("/")
+        if service.startswith("grpc.") or name in self._long_streams:  # Health checks and reflection are nobody's request.
+            yield
+            return
+        facts = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": name}
+        span = self._tracer.start(f"{service}/{name}", _traceparent(context), facts)
+        # A stream that breaks while a message is being sent leaves its handler suspended; this callback comes at once.
+        context.add_done_callback(lambda _: _end_span(span, context, asyncio.CancelledError()))  # type: ignore[arg-type]
+        with tracing.active(span):
+            try:
+                yield
+            except BaseException as error:
+                _end_span(span, context, error)
+                raise
+            _end_span(span, context, None)
+
+
+def _end_span(span: Span, context: Context, error: BaseException | None) -> None:
+    code = "OK"
+    if error is not None:
+        code, error_type = tracing.failure(error)
+        if isinstance(error, grpc.aio.AbortError):
+            code = error_type = _code_name(context)
+        elif code == tracing.CANCELLED and _is_late(context):
+            code = error_type = "DEADLINE_EXCEEDED"
+        span.fail(code, error_type)
+    span.set({"rpc.grpc.status_code": getattr(grpc.StatusCode, code).value[0]})
+    span.end()
+
+
+def _is_late(context: Context) -> bool:
+    """Whether a cancelled call was cancelled by its deadline: grpc.aio does not say which it was."""
+    remaining_s = context.time_remaining()
+    return remaining_s is not None and remaining_s < _DEADLINE_SLACK_S
+
+
+def _traceparent(context: Context) -> str:
+    return next((str(value) for key, value in context.invocation_metadata() or () if key == "traceparent"), "")
 
 
 async def _abort(context: Context, error: errors.InferwayError) -> None:

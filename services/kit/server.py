@@ -6,9 +6,8 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -19,9 +18,7 @@ from services.kit import interceptors, logs, tracing
 from services.kit.channel import MAX_MESSAGE_BYTES
 from services.kit.errors import ConfigError
 from services.kit.metrics import MetricsServer, RpcMetrics
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
+from services.kit.tracing import Tracer
 
 log = logging.getLogger(__name__)
 
@@ -97,17 +94,20 @@ async def serve(
     drain: Drain | None = None,
     before_scrape: Callable[[], None] | None = None,
     stop: asyncio.Event | None = None,
+    tracer: Tracer | None = None,
+    long_streams: Collection[str] = (),
 ) -> None:
     """Serves until SIGTERM, SIGINT or `stop`; returns after a clean drain.
 
     `register` adds servicers and returns their full names. `run` owns every background task of the service and tells
     readiness through the state; when it returns or raises before the stop, so does serve. `drain(timeout_s)` lets work
     finish after health went NOT_SERVING and before the server closes; without it every open call has the timeout to end.
+    `tracer` replaces the one of the settings and is closed here; `long_streams` names methods that get no spans.
     Raises ConfigError when a port is taken.
     """
     logs.set_up(name, settings.log_level)
-    provider = tracing.set_up(name, settings.otlp_endpoint, settings.trace_sample_ratio)
-    server = grpc.aio.server(interceptors=interceptors.server_interceptors(RpcMetrics(registry), provider), options=_OPTIONS)
+    tracer = tracer or tracing.open_tracer(name, settings.otlp_endpoint, settings.trace_sample_ratio)
+    server = grpc.aio.server(interceptors=interceptors.server_interceptors(RpcMetrics(registry), tracer, long_streams), options=_OPTIONS)
     state = await _open(server, settings, register)
     exporter = _start_metrics(settings, registry, before_scrape)
     await server.start()
@@ -124,7 +124,7 @@ async def serve(
     finally:
         await server.stop(0)
         await _end(background)
-        _shut_down(exporter, provider)
+        await _shut_down(exporter, tracer)
     log.info("%s has stopped", name)
 
 
@@ -187,8 +187,8 @@ async def _end(background: asyncio.Future[None]) -> None:
         log.error("the background work ended with an error", exc_info=error)
 
 
-def _shut_down(exporter: MetricsServer | None, provider: TracerProvider | None) -> None:
+async def _shut_down(exporter: MetricsServer | None, tracer: Tracer | None) -> None:
     if exporter is not None:
         exporter.stop()
-    if provider is not None:
-        provider.shutdown()
+    if tracer is not None:
+        await asyncio.to_thread(tracer.close)

@@ -84,4 +84,13 @@ async def run_router(config: RouterConfig, stop: asyncio.Event | None = None) ->
         otlp_endpoint=config.otlp_endpoint,
         trace_sample_ratio=config.trace_sample_ratio,
     )
-    await serve(settings, name="router", registry=registry, register=router.register, run=router.run, drain=router.drain, stop=stop)
+    await serve(
+        settings,
+        name="router",
+        registry=registry,
+        register=router.register,
+        run=router.run,
+        drain=router.drain,
+        stop=stop,
+        long_streams=("Dispatch",),
+    )

@@ -17,12 +17,13 @@ from services.engine.config import EngineConfig
 from services.engine.mesh import Mesh
 from services.engine.runner import ModelInfo, ModelRunner, RunnerSettings, SequenceSlice, StepOutput
 from services.engine.runner_registry import make_runner
-from services.engine.server import Replica
+from services.engine.server import LONG_STREAMS, Replica
 from services.engine.token_bytes import TokenBytes
 from services.kit.channel import connect
 from services.kit.metrics import new_registry
 from services.kit.model_store import TOKENIZER, ModelStore
 from services.kit.server import ServerSettings, ServiceState, serve
+from services.kit.tracing import open_tracer
 from tests.harness.tiny_model import NAME, write_tiny_model
 
 TIMEOUT_S = 20.0
@@ -100,7 +101,8 @@ class EngineUnderTest:
         registry = new_registry()
         self._mesh = Mesh(config, registry)
         vocabulary = TokenBytes.from_json(version.read(TOKENIZER))
-        self.replica = Replica(config, version, vocabulary, self._mesh, registry, self._make_runner)
+        tracer = open_tracer("engine", config.otlp_endpoint, config.trace_sample_ratio)
+        self.replica = Replica(config, version, vocabulary, self._mesh, registry, self._make_runner, tracer)
         settings = ServerSettings(drain_timeout_s=config.drain_timeout_s, metrics_port=config.metrics_port)
         try:
             await serve(
@@ -111,6 +113,8 @@ class EngineUnderTest:
                 run=self._run,
                 drain=self.replica.stop,
                 stop=self.stop,
+                tracer=tracer,
+                long_streams=LONG_STREAMS,
             )
         finally:
             await self._mesh.close()

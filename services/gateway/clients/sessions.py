@@ -5,12 +5,12 @@ import logging
 from collections.abc import Callable
 
 import grpc
-from opentelemetry import propagate, trace
 
 from inferway.engine.v1 import engine_pb2, engine_pb2_grpc
 from services.gateway.attempt import Attempt, AttemptFeed, EndReason, Failed, Finished
 from services.gateway.clients.link import Outgoing, attend
 from services.gateway.dispatch import Grant
+from services.kit import tracing
 
 log = logging.getLogger(__name__)
 
@@ -131,17 +131,8 @@ def _start(attempt: Attempt) -> engine_pb2.StartAttempt:
         stop=attempt.stop,
         cache_salt=attempt.cache_salt,
         deadline_unix_ms=attempt.deadline_unix_ms,
-        traceparent=_traceparent(),
+        traceparent=tracing.current().traceparent,
     )
-
-
-def _traceparent() -> str:
-    """Of the span of the request that is being served; empty when it is not sampled."""
-    if not trace.get_current_span().get_span_context().trace_flags.sampled:
-        return ""
-    carrier: dict[str, str] = {}
-    propagate.inject(carrier)
-    return carrier.get("traceparent", "")
 
 
 def _finished(finished: engine_pb2.AttemptFinished) -> Finished | Failed:
