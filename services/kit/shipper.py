@@ -77,6 +77,7 @@ class Shipper:
     async def _ship(self) -> None:
         while True:
             self._rewind_if_stuck()
+            newest = self._outbox.last_sequence
             try:
                 rows = await self._outbox.read(max(self._sent, self._watermark.value), _MAX_BATCH_ROWS)
             except OutboxUnavailable as error:
@@ -86,7 +87,7 @@ class Shipper:
             if rows:
                 await self._send(rows)
             else:
-                await self._wait_for_work()
+                await self._wait_for_work(newest)
 
     async def _send(self, rows: list[OutboxRow]) -> None:
         try:
@@ -105,11 +106,14 @@ class Shipper:
         headers = (("producer_id", self._outbox.producer_id.encode()), ("sequence", str(row.sequence).encode()))
         return OutgoingRecord(row.topic, row.key, row.value, headers)
 
-    async def _wait_for_work(self) -> None:
-        """Returns when there is a new record or when it is time to send again."""
+    async def _wait_for_work(self, newest: int) -> None:
+        """Returns when there is a record beyond `newest` or when it is time to send again.
+
+        Nothing up to `newest` is left to send, even where the watermark is lower: the registry lost it, or was not read yet.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._resend_at() if self._sent > self._watermark.value else None):
-                await self._outbox.wait_beyond(max(self._sent, self._watermark.value))
+                await self._outbox.wait_beyond(newest)
 
     def _rewind_if_stuck(self) -> None:
         if self._sent <= self._watermark.value or asyncio.get_running_loop().time() < self._resend_at():

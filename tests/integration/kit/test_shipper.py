@@ -13,7 +13,7 @@ from services.kit import keyspace
 from services.kit.etcd import EtcdClient
 from services.kit.events import EventProducer, EventsUnavailable, TopicPartition
 from services.kit.kafka import KafkaConsumer, KafkaProducer, KafkaSettings
-from services.kit.outbox import Outbox
+from services.kit.outbox import Outbox, OutboxRow
 from services.kit.outbox_directory import OutboxDirectory
 from services.kit.outbox_fleet import OutboxFleet
 from services.kit.shipper import Shipper, ShipperMetrics
@@ -222,3 +222,27 @@ async def _assign(consumer: KafkaConsumer) -> bool:
     except EventsUnavailable:
         return False
     return True
+
+
+async def test_shipper_with_a_lost_watermark_and_an_empty_outbox_rests(
+    outbox: Outbox, producer: MemoryProducer, ship: StartShipper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records that are gone from the outbox must not be looked for over and over."""
+    await _append(outbox, 5)
+    await outbox.trim(5)
+    num_reads, read = 0, outbox.read
+
+    async def counted(after: int, max_rows: int) -> list[OutboxRow]:
+        nonlocal num_reads
+        num_reads += 1
+        return await read(after, max_rows)
+
+    monkeypatch.setattr(outbox, "read", counted)
+    ship(producer)
+    await eventually(lambda: num_reads >= 1)
+    for _ in range(20):  # a restless shipper would read once more for each of these
+        await read(0, 1)
+    await _append(outbox, 1)
+    await eventually(lambda: _sequences(producer) == [6])
+
+    assert num_reads <= 4
