@@ -30,6 +30,18 @@ class Bill:
                     found.setdefault(row.completion_id, []).append(row)
         return found
 
+    async def until_rows(self, completion_ids: Sequence[str], timeout_s: float = 30.0) -> list[pb.LedgerRequest]:
+        """Waits until every answer has its row and its attempts; the rows in the same order. One row for each, or it fails."""
+
+        async def arrived() -> bool:
+            rows = await self.rows(completion_ids)
+            return len(rows) == len(completion_ids) and all(row.attempts for (row, *_) in rows.values())
+
+        await eventually(arrived, timeout_s)
+        rows = await self.rows(completion_ids)
+        assert {len(found) for found in rows.values()} == {1}
+        return [rows[completion_id][0] for completion_id in completion_ids]
+
     async def status(self) -> pb.GetLedgerStatusResponse:
         """How far the ledger is."""
         async with connect(self._address) as channel:

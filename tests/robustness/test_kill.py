@@ -11,10 +11,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from deploy.local.process import ProcessIdentity
-from inferway.engine.v1 import engine_pb2, engine_pb2_grpc
-from services.kit.channel import connect
 from tests.harness.bill import Bill
 from tests.harness.eventually import eventually
+from tests.harness.measure import is_idle, num_running
 from tests.harness.mesh import Mesh
 from tests.harness.traffic import PROMPTS, Clients, Told, Traffic
 
@@ -134,21 +133,6 @@ async def test_client_gone_frees_the_engine(mesh: Mesh) -> None:
         async for message in call:
             if message.HasField("delta"):
                 break
-        assert sum([load.num_running for load in await loads(mesh)]) == 1
+        assert await num_running(mesh) == 1
         call.cancel()
-
-        async def idle() -> bool:
-            return all((load.num_running, load.num_used_blocks) == (0, 0) for load in await loads(mesh))
-
-        await eventually(idle, 5)
-
-
-async def loads(mesh: Mesh) -> list[engine_pb2.WatchLoadResponse]:
-    """What every replica says about itself now."""
-    found = []
-    for port in mesh.replica_ports():
-        async with connect(f"127.0.0.1:{port}") as channel:
-            call = engine_pb2_grpc.EngineStub(channel).WatchLoad(engine_pb2.WatchLoadRequest(), timeout=5)
-            found.append(await call.read())
-            call.cancel()
-    return found
+        await eventually(lambda: is_idle(mesh), 5)

@@ -1,0 +1,55 @@
+"""What the parts of a mesh say about themselves: the engines' load feeds and everybody's /metrics."""
+
+from __future__ import annotations
+
+import httpx2 as httpx
+
+from inferway.engine.v1 import engine_pb2, engine_pb2_grpc
+from services.kit.channel import connect
+from tests.harness.eventually import eventually
+from tests.harness.mesh import MODEL, Mesh
+
+READY = f'inferway_router_replicas{{model="{MODEL}",state="ready"}}'
+IN_WORK = "inferway_gateway_requests_in_work"
+
+
+async def loads(mesh: Mesh) -> list[engine_pb2.WatchLoadResponse]:
+    """What every replica says about itself now."""
+    found = []
+    for port in mesh.replica_ports():
+        async with connect(f"127.0.0.1:{port}") as channel:
+            call = engine_pb2_grpc.EngineStub(channel).WatchLoad(engine_pb2.WatchLoadRequest(), timeout=5)
+            found.append(await call.read())
+            call.cancel()
+    return found
+
+
+async def num_running(mesh: Mesh) -> int:
+    """Sequences that run on all replicas together."""
+    return sum(load.num_running for load in await loads(mesh))
+
+
+async def is_idle(mesh: Mesh) -> bool:
+    """Whether no replica runs, holds back or remembers anything."""
+    return all((load.num_running, load.num_waiting, load.num_used_blocks) == (0, 0, 0) for load in await loads(mesh))
+
+
+async def scrape(metrics_port: int) -> dict[str, float]:
+    """Series and their values."""
+    async with httpx.AsyncClient(timeout=10) as client:
+        text = (await client.get(f"http://127.0.0.1:{metrics_port}/metrics")).text
+    pairs = (line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
+    return {series: float(value) for series, value in pairs}
+
+
+async def at_rest(mesh: Mesh, num_replicas: int = 2) -> None:
+    """Waits until the router can use that many replicas and nobody has work: what an earlier test broke has come back."""
+
+    async def rests() -> bool:
+        try:
+            ready, in_work = (await scrape(mesh.ports.router_metrics)).get(READY), (await scrape(mesh.ports.gateway_metrics)).get(IN_WORK)
+        except httpx.TransportError:
+            return False
+        return (ready, in_work, len(mesh.replicas())) == (num_replicas, 0, num_replicas) and await is_idle(mesh)
+
+    await eventually(rests, 60)
