@@ -14,7 +14,8 @@ from cli.openai_client import connect, explained
 from cli.settings import current, demo_key
 
 if TYPE_CHECKING:
-    from openai.types.chat import ChatCompletionMessageParam
+    from openai import Stream
+    from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 
 _DEFAULT_MODEL = "smollm2-135m-instruct"
 
@@ -46,19 +47,9 @@ class Conversation:
 
     def ask(self, question: str) -> Iterator[str | Figures]:
         """Pieces of the answer as they come, then the figures. An interrupted answer is not remembered."""
-        from openai import omit
-
         asked: list[ChatCompletionMessageParam] = [*self._messages, {"role": "user", "content": question}]
         figures, begun, pieces = Figures(), time.monotonic(), list[str]()
-        with explained():
-            stream = self._client.chat.completions.create(
-                model=self._model,
-                messages=asked,
-                stream=True,
-                stream_options={"include_usage": True},
-                max_completion_tokens=omit if self._max_tokens is None else self._max_tokens,
-                temperature=omit if self._temperature is None else self._temperature,
-            )
+        with explained(), self._open(asked) as stream:  # closed on every way out, so that a stopped answer is cancelled and billed as such
             for chunk in stream:
                 if chunk.usage:
                     figures.num_tokens = chunk.usage.completion_tokens
@@ -70,6 +61,18 @@ class Conversation:
         figures.total_s = time.monotonic() - begun
         self._messages = [*asked, {"role": "assistant", "content": "".join(pieces)}]
         yield figures
+
+    def _open(self, messages: "list[ChatCompletionMessageParam]") -> "Stream[ChatCompletionChunk]":
+        from openai import omit
+
+        return self._client.chat.completions.create(
+            model=self._model,
+            messages=messages,
+            stream=True,
+            stream_options={"include_usage": True},
+            max_completion_tokens=omit if self._max_tokens is None else self._max_tokens,
+            temperature=omit if self._temperature is None else self._temperature,
+        )
 
 
 def chat(

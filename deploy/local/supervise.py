@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import logging
 import os
 import signal
 import time
@@ -20,6 +21,8 @@ from deploy.local.process import ProcessIdentity
 from deploy.local.settings import Settings
 from deploy.local.supervisor import Supervisor
 from services.kit import logs
+
+_log = logging.getLogger(__name__)
 
 
 class SystemClock:
@@ -53,8 +56,11 @@ class StatusBoard:
         self.refresh()
 
     def refresh(self) -> None:
-        """Write again, with the descendants of this moment: a later command ends exactly those if this process is killed."""
-        MeshStatus(
+        """Write again, with the descendants of this moment: a later command ends exactly those if this process is killed.
+
+        A file that cannot be written (a full disk) is logged and tried again at the next occasion: it must not take the mesh down.
+        """
+        status = MeshStatus(
             supervisor=self._own,
             port_base=self._settings.port_base,
             runner=self._settings.runner.value,
@@ -62,7 +68,11 @@ class StatusBoard:
             bootstrap=broker.bootstrap(self._settings),
             children=self._children,
             processes=tuple(process.descendants(self._own.pid)),
-        ).write(self._path)
+        )
+        try:
+            status.write(self._path)
+        except OSError as error:
+            _log.error("the status file cannot be written", extra={"fields": {"error": error.strerror}})
 
 
 @contextmanager
@@ -88,10 +98,18 @@ async def supervise(settings: Settings, environ: Mapping[str, str], stop: asynci
     def keep_house() -> None:
         board.refresh()
         for spec in specs:
-            rotation.rotate(home.log(spec.name))
+            rotate_log(home.log(spec.name))
 
     with exclusive(home.supervisor_lock):
         await Supervisor(specs, Launcher(home, environ), SystemClock(), board.publish, keep_house).run(stop)
+
+
+def rotate_log(log: Path) -> None:
+    """Keep one log below its bound; a failure is logged and left to the next round."""
+    try:
+        rotation.rotate(log)
+    except OSError as error:
+        _log.error("a log cannot be rotated", extra={"fields": {"log": log.name, "error": error.strerror}})
 
 
 class Launcher:
