@@ -113,7 +113,8 @@ class Pipeline:
         timeout_s = (charge.deadline_unix_ms - charge.accepted_unix_ms) / 1000
         try:
             async with asyncio.timeout(timeout_s) as bounds:
-                answer.on_cancel(lambda: bounds.reschedule(loop.time()))
+                # Once the deadline has passed there is nothing left to bring forward.
+                answer.on_cancel(lambda: None if bounds.expired() else bounds.reschedule(loop.time()))
                 try:
                     await self.generation.run(charge, answer)
                 finally:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import sqlite3
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from services.kit.outbox import Outbox
 from services.kit.outbox_file import OutboxFile, OutboxLocked
+
+_log = logging.getLogger(__name__)
 
 
 class OutboxDirectory:
@@ -21,7 +24,10 @@ class OutboxDirectory:
         self._max_bytes = max_bytes
 
     def open_own(self) -> Outbox:
-        """The outbox of this process: a file that nobody owns (records of a dead process in it are shipped first), or a new one."""
+        """The outbox of this process: a file that nobody owns (records of a dead process in it are shipped first), or a new one.
+
+        A file that cannot be read is logged and left as it is. Raises OSError or sqlite3.Error when no new one can be made.
+        """
         for file in self._unowned():
             return Outbox(file)
         return Outbox(OutboxFile(self._path / f"{uuid.uuid4()}.sqlite", self._max_bytes))
@@ -41,5 +47,11 @@ class OutboxDirectory:
 
     def _unowned(self) -> Iterator[OutboxFile]:
         for path in sorted(self._path.glob("*.sqlite")):
-            with suppress(OutboxLocked):
-                yield OutboxFile(path, self._max_bytes)
+            try:
+                file = OutboxFile(path, self._max_bytes)
+            except OutboxLocked:
+                continue
+            except (OSError, sqlite3.Error) as error:  # Somebody has to look after it; until then it must stop nobody's work.
+                _log.error("an outbox file cannot be read and is left as it is", extra={"fields": {"file": path.name, "error": str(error)}})
+                continue
+            yield file

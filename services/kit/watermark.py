@@ -25,9 +25,10 @@ class Watermark:
         """Follows the key until cancelled; while etcd is away the last value stays and ``live`` is False."""
         while True:
             try:
-                found = await self._client.get(self._key)
-                self._take(found)
-                await self._follow(found.mod_revision + 1 if found else 1)
+                # Read as a prefix, because only that tells the revision from which to watch when the key is not there.
+                listing = await self._client.get_prefix(self._key)
+                self._take(next((kv for kv in listing.kvs if kv.key == self._key), None))
+                await self._follow(listing.revision + 1)
             except EtcdError as error:
                 self.live = False
                 _log.warning("watermark of the ledger cannot be followed", extra={"fields": {"key": self._key, "error": error.details}})

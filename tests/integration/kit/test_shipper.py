@@ -17,6 +17,7 @@ from services.kit.outbox import Outbox, OutboxRow
 from services.kit.outbox_directory import OutboxDirectory
 from services.kit.outbox_fleet import OutboxFleet
 from services.kit.shipper import Shipper, ShipperMetrics
+from services.kit.watermark import Watermark
 from tests.harness.etcd import EtcdServer
 from tests.harness.eventually import eventually
 from tests.harness.memory_producer import MemoryProducer
@@ -246,3 +247,22 @@ async def test_shipper_with_a_lost_watermark_and_an_empty_outbox_rests(
     await eventually(lambda: _sequences(producer) == [6])
 
     assert num_reads <= 4
+
+
+async def test_watermark_that_is_not_there_yet_is_followed_although_the_history_of_the_registry_is_compacted(
+    client: EtcdClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else nothing would be sent again: a shipper waits with that while it cannot tell where the ledger is."""
+    key = keyspace.watermark("new-producer")
+    await client.compact(await client.put(keyspace.watermark("other-producer"), b"3"))
+    watermark = Watermark(client, key)
+    following = asyncio.ensure_future(watermark.run())
+    try:
+        await eventually(lambda: watermark.live)
+        await client.put(key, b"5")
+        async with asyncio.timeout(10):
+            assert await watermark.wait_beyond(0) == 5
+    finally:
+        following.cancel()
+        await asyncio.wait({following})
+    assert "cannot be followed" not in caplog.text

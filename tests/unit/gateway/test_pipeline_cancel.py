@@ -52,6 +52,22 @@ async def test_cancel_of_a_replica_that_is_lost_meanwhile_bills_what_was_receive
     assert (record.outcome, record.completion_tokens, record.num_attempts) == (Outcome.CANCELLED, 1, 1)
 
 
+async def test_cancel_after_the_deadline_is_no_error_and_stays_a_deadline(bench: Bench) -> None:
+    """A client whose own deadline has passed hangs up in the very moment in which the request is being stopped for it."""
+    bench.deadline_s = 0.01
+    bench.replicas.on_cancel = lambda attempt: None
+    answer = bench.start()
+    attempt = await bench.attempt()
+    attempt.say("a")
+    await asyncio.wait_for(attempt.cancelled.wait(), WAIT_S)
+    bench.clock.advance(0.01)
+    answer.cancel()
+    attempt.finish(EndReason.CANCELLED, output_tokens=2)
+    await bench.idle()
+    (record,) = bench.records.records
+    assert (record.outcome, record.prompt_tokens, record.completion_tokens) == (Outcome.DEADLINE, 4, 2)
+
+
 async def test_cancel_while_it_waits_in_the_queue_costs_nothing(bench: Bench) -> None:
     bench.dispatcher.answers = ["wait"]
     answer = bench.start()

@@ -98,3 +98,18 @@ async def test_open_own_reuses_a_free_file_instead_of_making_ever_more(tmp_path:
     await second.close()
     assert first.producer_id == second.producer_id
     assert len([name for name in os.listdir(tmp_path) if name.endswith(".sqlite")]) == 1
+
+
+async def test_a_file_that_is_no_outbox_is_left_alone_and_stops_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What a broken disk left behind must neither keep a process from starting nor end one that runs."""
+    broken = tmp_path / "0.sqlite"
+    broken.write_bytes(b"no database" * 1000)
+    directory = OutboxDirectory(tmp_path, max_bytes=1000)
+    own = directory.open_own()
+    try:
+        assert await own.append("t", b"k", lambda _producer, _sequence: b"v") == 1
+        assert await directory.adopt() == []
+    finally:
+        await own.close()
+    assert broken.read_bytes() == b"no database" * 1000
+    assert "an outbox file cannot be read" in caplog.text
