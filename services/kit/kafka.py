@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -20,13 +18,16 @@ from kafka.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
+from kafka.net.compat import KafkaNetClient
 
+from services.kit.call_thread import CallThread
 from services.kit.events import EventsUnavailable, OffsetOutOfRange, OutgoingRecord, ReceivedRecord, TopicPartition
 
 T = TypeVar("T")
 
 _SEND_TIMEOUT_S = 15.0
 _CLOSE_TIMEOUT_S = 2.0
+_END_TIMEOUT_S = 3.0
 _CONNECT_TIMEOUT_S = 1.0
 _NO_TOPIC_ID = str(uuid.UUID(int=0))
 
@@ -67,19 +68,19 @@ class _ClientThread:
     """Runs blocking calls of one client one after the other in one thread."""
 
     def __init__(self, name: str) -> None:
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._thread = CallThread(name)
 
     async def run(self, call: Callable[[], T]) -> T:
         """Runs the call; KafkaError becomes EventsUnavailable. A cancelled caller leaves the call to end by itself."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+            return await self._thread.run(call)
         except KafkaError as error:
             raise EventsUnavailable(f"kafka: {type(error).__name__}: {error}") from error
 
     async def close(self, last_call: Callable[[], None]) -> None:
-        """Runs the last call and ends the thread."""
-        await self.run(last_call)
-        self._executor.shutdown(wait=False)
+        """Runs the last call and ends the thread; a call to a silent broker, which may take a minute, is not waited for."""
+        with suppress(KafkaError):
+            await self._thread.close(last_call, _END_TIMEOUT_S)
 
 
 class KafkaProducer:
@@ -114,7 +115,7 @@ class KafkaProducer:
             _require_reachable(self._settings.bootstrap)
             if self._topics:
                 _create_missing(self._settings, self._topics)
-            self._client = kafka.KafkaProducer(**self._options)
+            self._client = _make(kafka.KafkaProducer, self._options)
         try:
             futures = [self._client.send(r.topic, key=r.key, value=r.value, headers=list(r.headers)) for r in records]
             self._client.flush(_SEND_TIMEOUT_S)
@@ -194,7 +195,7 @@ class KafkaConsumer:
     def _call(self, call: Callable[[Any], T], positioned: bool) -> T:
         if self._client is None:
             _require_reachable(self._settings.bootstrap)
-            self._client = kafka.KafkaConsumer(**self._options)
+            self._client = _make(kafka.KafkaConsumer, self._options)
             self._is_positioned = False
         try:
             if positioned and not self._is_positioned:
@@ -221,6 +222,22 @@ class KafkaConsumer:
             client.close(autocommit=False, timeout_ms=int(_CLOSE_TIMEOUT_S * 1000))
 
 
+def _make(kind: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    """A client. One that cannot be made, as the broker accepts connections and is silent, would leave its sockets and its thread behind."""
+    networks: list[Any] = []
+
+    def make_network(**settings: Any) -> Any:
+        networks.append(KafkaNetClient(**settings))
+        return networks[-1]
+
+    try:
+        return kind(**options, kafka_client=make_network)
+    except KafkaError:
+        for network in networks:
+            network.close()
+        raise
+
+
 async def ensure_topics(settings: KafkaSettings, partitions_by_topic: Mapping[str, int]) -> None:
     """Creates the topics that do not exist, with so many partitions and the broker's default replication. Raises EventsUnavailable."""
     thread = _ClientThread("kafka-admin")
@@ -232,7 +249,7 @@ async def ensure_topics(settings: KafkaSettings, partitions_by_topic: Mapping[st
 
 def _create_missing(settings: KafkaSettings, partitions_by_topic: Mapping[str, int]) -> None:
     _require_reachable(settings.bootstrap)
-    admin = kafka.KafkaAdminClient(**settings.client_options())
+    admin = _make(kafka.KafkaAdminClient, settings.client_options())
     try:
         present = {topic["name"] for topic in admin.describe_topics() if not topic["error_code"]}
         missing = {name: {"num_partitions": num} for name, num in partitions_by_topic.items() if name not in present}
@@ -246,7 +263,7 @@ def _create_missing(settings: KafkaSettings, partitions_by_topic: Mapping[str, i
 
 def _topic_id(settings: KafkaSettings, topic: str) -> str | None:
     _require_reachable(settings.bootstrap)
-    admin = kafka.KafkaAdminClient(**settings.client_options())
+    admin = _make(kafka.KafkaAdminClient, settings.client_options())
     try:
         found = [str(each["topic_id"]) for each in admin.describe_topics([topic]) if not each["error_code"]]
     finally:
