@@ -9,7 +9,7 @@ from typing import Any
 
 from deploy.envoy.replies import build_local_replies
 from deploy.envoy.routes import build_routes
-from deploy.envoy.settings import EdgeSettings
+from deploy.envoy.settings import EdgeSettings, TraceSettings
 from deploy.envoy.template import load_template, to_yaml
 
 _HERE = Path(__file__).parent
@@ -28,6 +28,8 @@ def render(settings: EdgeSettings) -> dict[str, Any]:
         tls["filter_chains"][0]["transport_socket"] = load_template(_HERE / "tls.yaml", files)
         listeners.append(tls)
     tree["static_resources"]["listeners"] = listeners
+    if settings.traces is not None:
+        tree["static_resources"]["clusters"].append(_traces(settings.traces)["cluster"])
     return tree
 
 
@@ -42,7 +44,7 @@ def _process_values(settings: EdgeSettings) -> dict[str, Any]:
         "admin_port": settings.admin_port,
         "access_log": settings.access_log,
         "descriptor": str(settings.descriptor),
-        "discovery": "STATIC" if all(_is_ip(host) for host, _ in settings.gateways) else "STRICT_DNS",
+        "discovery": _discovery(*(host for host, _ in settings.gateways)),
         "endpoints": [
             {"endpoint": {"address": {"socket_address": {"address": host, "port_value": port}}}} for host, port in settings.gateways
         ],
@@ -54,6 +56,8 @@ def _http(settings: EdgeSettings, values: dict[str, Any]) -> dict[str, Any]:
     routes = build_routes(load_template(_HERE / "routes.yaml", values))
     http["route_config"] = {"name": "edge", "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}]}
     http["local_reply_config"] = build_local_replies(load_template(_HERE / "local_replies.yaml", values))
+    if settings.traces is not None:
+        http["tracing"] = _traces(settings.traces)["http"]
     if settings.jwt is not None:
         jwt = {
             "issuer": settings.jwt.issuer,
@@ -64,6 +68,21 @@ def _http(settings: EdgeSettings, values: dict[str, Any]) -> dict[str, Any]:
         names = [one["name"] for one in http["http_filters"]]
         http["http_filters"].insert(names.index(_TRANSCODER), load_template(_HERE / "jwt.yaml", jwt))
     return http
+
+
+def _traces(traces: TraceSettings) -> dict[str, Any]:
+    values = {
+        "host": traces.host,
+        "port": traces.port,
+        "per_million": round(traces.sample_ratio * 1_000_000),
+        "discovery": _discovery(traces.host),
+    }
+    parts: dict[str, Any] = load_template(_HERE / "tracing.yaml", values)
+    return parts
+
+
+def _discovery(*hosts: str) -> str:
+    return "STATIC" if all(_is_ip(host) for host in hosts) else "STRICT_DNS"
 
 
 def _listener(name: str, host: str, port: int, http: dict[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,16 @@ class JwtSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceSettings:
+    """An OTLP collector (gRPC without TLS) that gets the edge's spans, and the share of requests that have any."""
+
+    host: str
+    port: int
+    sample_ratio: float = 0.05
+    """From 0 to 1. A caller that brings a W3C context decides for itself."""
+
+
+@dataclass(frozen=True, slots=True)
 class EdgeLimits:
     """Bounds of the edge. Durations in seconds, sizes in bytes."""
 
@@ -69,6 +79,7 @@ class EdgeSettings:
     admin_port: int = 0
     access_log: str = "/dev/stdout"
     jwt: JwtSettings | None = None
+    traces: TraceSettings | None = None
     limits: EdgeLimits = field(default_factory=EdgeLimits)
 
     def __post_init__(self) -> None:

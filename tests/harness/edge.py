@@ -17,7 +17,7 @@ import httpx2
 
 from deploy.envoy.descriptor import write_descriptor
 from deploy.envoy.render import render_yaml
-from deploy.envoy.settings import EdgeLimits, EdgeSettings, JwtSettings, TlsFiles
+from deploy.envoy.settings import EdgeLimits, EdgeSettings, JwtSettings, TlsFiles, TraceSettings
 from deploy.local.certs import EdgeCertificates, ensure
 from tests.harness.scripted_gateway import ScriptedGateway
 from tests.harness.tcp_proxy import TcpProxy
@@ -86,7 +86,11 @@ class Envoy:
 
 @contextlib.asynccontextmanager
 async def running_envoy(
-    directory: Path, gateway_port: int, limits: EdgeLimits | None = None, jwt: JwtSettings | None = None
+    directory: Path,
+    gateway_port: int,
+    limits: EdgeLimits | None = None,
+    jwt: JwtSettings | None = None,
+    traces: TraceSettings | None = None,
 ) -> AsyncIterator[Envoy]:
     """Start Envoy on free ports in front of the gateway on `gateway_port`; files go to `directory`."""
     certificates = ensure(directory, datetime.datetime.now(datetime.UTC))
@@ -97,6 +101,7 @@ async def running_envoy(
         tls=TlsFiles(certificates.server, certificates.server_key),
         access_log=str(directory / "access.log"),
         jwt=jwt,
+        traces=traces,
         limits=limits or EdgeLimits(),
     )
     config = directory / "envoy.yaml"

@@ -13,7 +13,7 @@ import yaml
 
 from deploy.envoy.descriptor import write_descriptor
 from deploy.envoy.render import render, render_yaml
-from deploy.envoy.settings import EdgeLimits, EdgeSettings, JwtSettings, TlsFiles
+from deploy.envoy.settings import EdgeLimits, EdgeSettings, JwtSettings, TlsFiles, TraceSettings
 from deploy.local.certs import ensure
 from tests.harness.edge import envoy_binary
 
@@ -34,8 +34,11 @@ def filter_names(tree: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("jwt", [False, True])
+@pytest.mark.parametrize("traces", [None, TraceSettings("127.0.0.1", 4317), TraceSettings("collector", 4317, sample_ratio=1.0)], ids=str)
 @pytest.mark.parametrize("gateways", [(("127.0.0.1", 7001),), (("127.0.0.1", 7001), ("127.0.0.1", 7002)), (("gateway", 7001),)])
-def test_render_every_form_is_accepted_by_envoy(tmp_path: Path, tls: bool, jwt: bool, gateways: tuple[tuple[str, int], ...]) -> None:
+def test_render_every_form_is_accepted_by_envoy(
+    tmp_path: Path, tls: bool, jwt: bool, traces: TraceSettings | None, gateways: tuple[tuple[str, int], ...]
+) -> None:
     certificates = ensure(tmp_path, datetime.datetime.now(datetime.UTC))
     jwks = tmp_path / "jwks.json"
     jwks.write_text(json.dumps({"keys": [{"kty": "oct", "kid": "1", "k": "c2VjcmV0", "alg": "HS256"}]}))
@@ -45,6 +48,7 @@ def test_render_every_form_is_accepted_by_envoy(tmp_path: Path, tls: bool, jwt: 
         gateways=gateways,
         tls=TlsFiles(certificates.server, certificates.server_key) if tls else None,
         jwt=JwtSettings("https://issuer.test", ("inferway",), jwks) if jwt else None,
+        traces=traces,
         limits=EdgeLimits(idle_s=1.5),
     )
     config.write_text(render_yaml(edge))
@@ -87,6 +91,15 @@ def test_render_gateway_host_names_are_resolved_while_running() -> None:
 def test_settings_without_a_gateway_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one gateway"):
         settings(gateways=())
+
+
+def test_render_traces_only_when_asked_for() -> None:
+    without, traced = render(settings()), render(settings(traces=TraceSettings("127.0.0.1", 4317, sample_ratio=0.25)))
+    assert "tracing" not in http_of(without)
+    assert [cluster["name"] for cluster in without["static_resources"]["clusters"]] == ["gateway"]
+    assert [cluster["name"] for cluster in traced["static_resources"]["clusters"]] == ["gateway", "otlp"]
+    sampler = http_of(traced)["tracing"]["provider"]["typed_config"]["sampler"]["typed_config"]["wrapped_sampler"]["typed_config"]
+    assert sampler["sampling_percentage"] == {"numerator": 250_000, "denominator": "MILLION"}
 
 
 def test_render_jwt_filter_only_when_asked_for() -> None:
