@@ -10,6 +10,7 @@ import httpx2 as httpx
 
 from tests.harness.mesh import MODEL, Mesh
 
+Headers = Mapping[str, str] | Mapping[bytes, bytes]
 CHAT = "/v1/chat/completions"
 HELLO = ({"role": "user", "content": "Say hello."},)
 
@@ -27,11 +28,11 @@ class Rest:
     async def __aexit__(self, *_: object) -> None:
         await self.http.aclose()
 
-    async def send(self, body: bytes, headers: Mapping[str, str] | None = None) -> httpx.Response:
+    async def send(self, body: bytes, headers: Headers | None = None) -> httpx.Response:
         """Posts these bytes as a chat request."""
         return await self.http.post(CHAT, content=body, headers=headers)
 
-    async def chat(self, headers: Mapping[str, str] | None = None, **fields: Any) -> httpx.Response:
+    async def chat(self, headers: Headers | None = None, **fields: Any) -> httpx.Response:
         """A chat request of few tokens; `fields` are added or replaced."""
         return await self.send(json.dumps(request(**fields)).encode(), headers)
 
