@@ -14,9 +14,15 @@ def service_environ(name: str, settings: Settings) -> dict[str, str]:
         "PORT": str(listeners[f"{name}_grpc"]),
         "METRICS_PORT": str(listeners[f"{name}_metrics"]),
         "ETCD_ENDPOINTS": settings.etcd_endpoint,
+        **_traces(settings),
         **_own(name, settings),
     }
     return {f"INFERWAY_{name.upper()}_{field}": value for field, value in values.items()}
+
+
+def _traces(settings: Settings) -> dict[str, str]:
+    """Where a collector is given, a mesh on one machine traces every request."""
+    return {"OTLP_ENDPOINT": settings.otlp_endpoint, "TRACE_SAMPLE_RATIO": "1"} if settings.otlp_endpoint else {}
 
 
 def _own(name: str, settings: Settings) -> dict[str, str]:

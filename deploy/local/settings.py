@@ -54,6 +54,8 @@ class Settings:
     broker: BrokerChoice
     kafka: ExternalKafka
     num_replicas: int
+    otlp_endpoint: str = ""
+    """host:port of a collector for traces; empty means no traces."""
 
     @property
     def ports(self) -> PortPlan:
@@ -73,7 +75,7 @@ class Settings:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> "Settings":
-        """Read INFERWAY_HOME, _PORT_BASE, _ENGINE_RUNNER, _LOCAL_BROKER, _LOCAL_REPLICAS and _KAFKA_*; raises LocalError."""
+        """Read INFERWAY_HOME, _PORT_BASE, _ENGINE_RUNNER, _LOCAL_BROKER, _LOCAL_REPLICAS, _OTLP_ENDPOINT, _KAFKA_*; raises LocalError."""
         port_base = _number(environ, "INFERWAY_PORT_BASE", DEFAULT_BASE)
         try:
             PortPlan.from_base(port_base)
@@ -86,6 +88,7 @@ class Settings:
             broker=BrokerChoice(_choice(environ, "INFERWAY_LOCAL_BROKER", BrokerChoice.AUTO, tuple(BrokerChoice))),
             kafka=ExternalKafka.from_environ(environ),
             num_replicas=_number(environ, "INFERWAY_LOCAL_REPLICAS", 2),
+            otlp_endpoint=_address(environ, "INFERWAY_OTLP_ENDPOINT"),
         )
 
     def to_environ(self) -> dict[str, str]:
@@ -96,6 +99,7 @@ class Settings:
             "INFERWAY_ENGINE_RUNNER": self.runner.value,
             "INFERWAY_LOCAL_BROKER": self.broker.value,
             "INFERWAY_LOCAL_REPLICAS": str(self.num_replicas),
+            "INFERWAY_OTLP_ENDPOINT": self.otlp_endpoint,
             **self.kafka.to_environ(),
         }
 
@@ -115,6 +119,15 @@ def _number(environ: Mapping[str, str], name: str, default: int) -> int:
     if not text.isdecimal():
         raise LocalError(f"{name} must be a whole number, not {text!r}.", f"Unset it or set it to a number such as {default}.")
     return int(text)
+
+
+def _address(environ: Mapping[str, str], name: str) -> str:
+    """host:port, or empty; a scheme of http may stand before it."""
+    text = environ.get(name, "").removeprefix("http://").rstrip("/")
+    host, _, port = text.rpartition(":")
+    if text and not (host and port.isdecimal() and "/" not in text):
+        raise LocalError(f"{name} must be host:port of a gRPC listener, not {text!r}.", "Set it to an address such as 127.0.0.1:4317.")
+    return text
 
 
 def _choice(environ: Mapping[str, str], name: str, default: str, allowed: tuple[str, ...]) -> str:

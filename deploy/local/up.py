@@ -97,7 +97,7 @@ async def _in_step(progress: Progress, name: str, work: Callable[[Step], None]) 
 
 def _write_files(settings: Settings) -> None:
     certificates = certs.ensure(settings.home.certs, datetime.datetime.now(datetime.UTC))
-    envoy.prepare(settings.home, settings.ports, certificates)
+    envoy.prepare(settings, certificates)
     write_atomically(settings.home.descriptors, descriptor_set(inference_pb2.DESCRIPTOR).SerializeToString())
 
 

@@ -14,7 +14,7 @@ ENDLESS_DRAIN_S = 24 * 3600
 def replica_environ(inherited: Mapping[str, str], config: NodeConfig, order: Order, port: int, metrics_port: int) -> dict[str, str]:
     """The environment of one replica. Deployment settings win over inherited ones; what identifies the replica wins over both.
 
-    A replica that was given devices uses them unless its deployment says otherwise.
+    A replica that was given devices uses them, and sends its traces where the node agent does, unless its deployment says otherwise.
     """
     environ = {name: value for name, value in inherited.items() if not name.startswith(NODE_PREFIX)}
     environ.update({ENGINE_PREFIX + name.upper(): value for name, value in order.engine_settings.items()})
@@ -33,6 +33,8 @@ def replica_environ(inherited: Mapping[str, str], config: NodeConfig, order: Ord
         "DRAIN_TIMEOUT_S": str(ENDLESS_DRAIN_S),
     }
     environ.update({ENGINE_PREFIX + name: value for name, value in identity.items()})
+    if config.otlp_endpoint is not None:
+        environ.setdefault(ENGINE_PREFIX + "OTLP_ENDPOINT", config.otlp_endpoint)
     if order.device_indexes:
         environ.setdefault(ENGINE_PREFIX + "DEVICE", "cuda")
         environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(index) for index in order.device_indexes)

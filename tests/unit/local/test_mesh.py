@@ -28,8 +28,9 @@ CONFIGS = {
 }
 
 
-def settings(home: Path, base: int = 20000) -> Settings:
-    return Settings.from_environ({"INFERWAY_HOME": str(home), "INFERWAY_PORT_BASE": str(base), "INFERWAY_LOCAL_BROKER": "tansu"})
+def settings(home: Path, base: int = 20000, otlp_endpoint: str = "") -> Settings:
+    environ = {"INFERWAY_HOME": str(home), "INFERWAY_PORT_BASE": str(base), "INFERWAY_LOCAL_BROKER": "tansu"}
+    return Settings.from_environ({**environ, "INFERWAY_OTLP_ENDPOINT": otlp_endpoint})
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -40,6 +41,13 @@ def test_service_environ_is_understood_by_the_service_and_complete(name: str, tm
     assert told["etcd_endpoints"] == ("127.0.0.1:20060",)
     assert told.get("home", str(tmp_path)) == str(tmp_path)
     assert "127.0.0.1:20062" in told.get("kafka_bootstrap", "127.0.0.1:20062")
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_service_environ_sends_every_trace_to_the_collector_that_is_given(name: str, tmp_path: Path) -> None:
+    told = load(CONFIGS[name], f"INFERWAY_{name.upper()}_", service_environ(name, settings(tmp_path, otlp_endpoint="127.0.0.1:4317")))
+    values = dataclasses.asdict(told)
+    assert (values["otlp_endpoint"], values["trace_sample_ratio"]) == ("127.0.0.1:4317", 1.0)
 
 
 def test_specs_start_servers_first_and_the_edge_behind_its_gateway(tmp_path: Path) -> None:

@@ -25,12 +25,14 @@ def test_settings_written_for_a_child_are_read_back_equal(tmp_path: Path) -> Non
             "INFERWAY_ENGINE_RUNNER": "sim",
             "INFERWAY_LOCAL_BROKER": "tansu",
             "INFERWAY_LOCAL_REPLICAS": "3",
+            "INFERWAY_OTLP_ENDPOINT": "http://collector:4317/",
             "INFERWAY_KAFKA_BOOTSTRAP": "broker:9092",
             "INFERWAY_KAFKA_SASL_PASSWORD": "secret",
         }
     )
 
     assert Settings.from_environ(settings.to_environ()) == settings
+    assert settings.otlp_endpoint == "collector:4317"
 
 
 def test_settings_never_show_the_password() -> None:
@@ -44,6 +46,9 @@ def test_settings_never_show_the_password() -> None:
         ("INFERWAY_PORT_BASE", "80"),
         ("INFERWAY_ENGINE_RUNNER", "magic"),
         ("INFERWAY_LOCAL_BROKER", "rabbit"),
+        ("INFERWAY_OTLP_ENDPOINT", "collector"),
+        ("INFERWAY_OTLP_ENDPOINT", "https://collector:4317"),
+        ("INFERWAY_OTLP_ENDPOINT", "http://collector:4317/v1/traces"),
     ],
 )
 def test_settings_with_a_bad_value_name_the_variable_and_a_way_out(name: str, value: str) -> None:

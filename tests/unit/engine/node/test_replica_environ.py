@@ -1,5 +1,7 @@
 """What a replica is told."""
 
+import dataclasses
+
 from services.engine.node.config import NodeConfig
 from services.engine.node.order import Order
 from services.engine.node.replica_environ import replica_environ
@@ -34,6 +36,13 @@ def test_environ_of_the_node_agent_stays_with_it() -> None:
     environ = replica_environ({"INFERWAY_NODE_PORT": "1", "INFERWAY_HOME": "/h"}, CONFIG, Order("m-0", "m"), 1, 2)
     assert "INFERWAY_NODE_PORT" not in environ
     assert environ["INFERWAY_HOME"] == "/h"
+
+
+def test_environ_traces_go_where_those_of_the_node_agent_go_unless_the_deployment_says_otherwise() -> None:
+    config = dataclasses.replace(CONFIG, otlp_endpoint="c:4317")
+    assert replica_environ({}, config, Order("m-0", "m"), 1, 2)["INFERWAY_ENGINE_OTLP_ENDPOINT"] == "c:4317"
+    order = Order("m-0", "m", engine_settings={"otlp_endpoint": "d:4317"})
+    assert replica_environ({}, config, order, 1, 2)["INFERWAY_ENGINE_OTLP_ENDPOINT"] == "d:4317"
 
 
 def test_environ_devices_become_visible_and_used() -> None:
