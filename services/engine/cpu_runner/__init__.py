@@ -1,0 +1,1 @@
+"""Runs a model on a CPU through a small native kernel set."""

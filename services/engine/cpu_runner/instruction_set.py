@@ -1,0 +1,54 @@
+"""Which of the builds of the kernels suits a CPU."""
+
+import platform
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+
+_CPUINFO = Path("/proc/cpuinfo")
+
+
+class InstructionSet(StrEnum):
+    """One build of the kernels, fastest first."""
+
+    AVX512 = "avx512"
+    AVX2 = "avx2"
+    PORTABLE = "portable"
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """CPU features, by the names that Linux gives them."""
+        return _NEEDS[self]
+
+    @property
+    def compiler_flags(self) -> tuple[str, ...]:
+        """What makes the compiler use the features."""
+        return tuple(f"-m{name.replace('_', '')}" for name in sorted(self.needs))
+
+    @property
+    def display_name(self) -> str:
+        """For people."""
+        return {"avx512": "AVX-512 VNNI", "avx2": "AVX2", "portable": "plain C++"}[self.value]
+
+
+_NEEDS = {
+    InstructionSet.AVX512: frozenset({"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}),
+    InstructionSet.AVX2: frozenset({"avx2", "fma", "f16c"}),
+    InstructionSet.PORTABLE: frozenset[str](),
+}
+
+
+def best_for(features: Iterable[str]) -> InstructionSet:
+    """The fastest build that a CPU with `features` runs."""
+    found = frozenset(features)
+    return next(level for level in InstructionSet if level.needs <= found)
+
+
+def cpu_features(cpuinfo: Path = _CPUINFO) -> frozenset[str]:
+    """Features of this machine's first CPU; none where the system does not list them."""
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return frozenset()
+    listed = (line.partition(":")[2].split() for line in lines if line.startswith("flags"))
+    return frozenset(next(listed, [])) if platform.machine() in ("x86_64", "AMD64") else frozenset()

@@ -1,0 +1,193 @@
+"""The kernels' C interface (kernels/cpu/step.cpp) as Python functions; a call gives the interpreter's lock away while it computes."""
+
+from collections.abc import Callable
+from ctypes import CDLL, POINTER, Structure, byref, c_float, c_int32, c_int64, c_void_p
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+GROUP = 32
+"""Inputs that share a scale."""
+LANES = 16
+"""Outputs of one block of weights; also the tokens of one group of keys."""
+HEAD_DIMS = (16, 32, 64, 96, 128)
+MAX_HEADS_PER_KV_HEAD = 64
+
+
+class Format(IntEnum):
+    """How a matrix is kept: the values of GGUF's Q4_1 or of Q8_0."""
+
+    Q4 = 0
+    Q8 = 1
+
+
+class Shape(Structure):
+    """`Shape` of step.cpp."""
+
+    _fields_ = [
+        *((name, c_int32) for name in ("num_layers", "hidden", "inner", "heads", "kv_heads", "head_dim", "vocab")),
+        *((name, c_int32) for name in ("block_size", "num_blocks", "threads")),
+        ("norm_epsilon", c_float),
+    ]
+
+
+class _Matrix(Structure):
+    _fields_ = [("blocks", c_void_p), ("format", c_int32)]
+
+
+class _LayerWeights(Structure):
+    _fields_ = [
+        ("attention_norm", c_void_p),
+        ("qkv", _Matrix),
+        ("output", _Matrix),
+        ("mlp_norm", c_void_p),
+        ("gate_up", _Matrix),
+        ("down", _Matrix),
+    ]
+
+
+class _Weights(Structure):
+    _fields_ = [
+        ("embedding", _Matrix),
+        ("layers", POINTER(_LayerWeights)),
+        ("norm", c_void_p),
+        ("head", _Matrix),
+        ("cosines", c_void_p),
+        ("sines", c_void_p),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class PackedMatrix:
+    """Weights in blocks."""
+
+    blocks: Tensor
+    """[bytes] uint8"""
+    format: Format
+    exact: bool
+    """Whether no value changed when it was packed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedLayer:
+    """One layer; q, k, v are one matrix, gate and up one in turns of 16 outputs."""
+
+    attention_norm: Tensor
+    qkv: PackedMatrix
+    output: PackedMatrix
+    mlp_norm: Tensor
+    gate_up: PackedMatrix
+    down: PackedMatrix
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeights:
+    """A whole network."""
+
+    embedding: PackedMatrix
+    layers: tuple[PackedLayer, ...]
+    norm: Tensor
+    head: PackedMatrix
+    cosines: Tensor
+    """[positions, head_dim / 2] float32; `sines` alike."""
+    sines: Tensor
+
+    def matrices(self) -> list[PackedMatrix]:
+        """All of them, each once."""
+        return [
+            *(matrix for layer in self.layers for matrix in (layer.qkv, layer.output, layer.gate_up, layer.down)),
+            self.embedding,
+            *([] if self.head is self.embedding else [self.head]),
+        ]
+
+
+class Kernels:
+    """One loaded library."""
+
+    def __init__(self, path: Path) -> None:
+        """OSError when the file cannot be loaded."""
+        library = CDLL(str(path))
+        self._packed_bytes = _function(library, "inferway_packed_bytes", c_int64, c_int32, c_int64, c_int64)
+        self._pack = _function(library, "inferway_pack", c_int32, c_int32, c_void_p, c_int64, c_int64, c_void_p)
+        self._open = _function(library, "inferway_open", c_void_p, c_void_p, c_void_p, c_void_p)
+        self._step = _function(library, "inferway_step", c_int32, c_void_p, c_void_p, c_int32, c_void_p, c_void_p, c_void_p, c_void_p)
+        self._close = _function(library, "inferway_close", None, c_void_p)
+
+    def pack(self, weight: Tensor) -> PackedMatrix:
+        """Pack `weight` [outputs, inputs] float32: as Q4 when its values are Q4_1's, else as Q8 (rounded unless they are Q8_0's)."""
+        packed = self._packed(weight, Format.Q4)
+        return packed if packed.exact else self._packed(weight, Format.Q8)
+
+    def open(self, shape: Shape, weights: PackedWeights, kv: Tensor) -> "Network":
+        """A network whose cache is `kv` (bfloat16). MemoryError when there is no memory or there are no threads for it."""
+        layers = (_LayerWeights * len(weights.layers))(
+            *(
+                _LayerWeights(
+                    layer.attention_norm.data_ptr(),
+                    _matrix(layer.qkv),
+                    _matrix(layer.output),
+                    layer.mlp_norm.data_ptr(),
+                    _matrix(layer.gate_up),
+                    _matrix(layer.down),
+                )
+                for layer in weights.layers
+            )
+        )
+        whole = _Weights(
+            _matrix(weights.embedding),
+            layers,
+            weights.norm.data_ptr(),
+            _matrix(weights.head),
+            weights.cosines.data_ptr(),
+            weights.sines.data_ptr(),
+        )
+        handle = self._open(byref(shape), byref(whole), kv.data_ptr())
+        if not handle:
+            raise MemoryError("no memory or no threads for the CPU kernels")
+        return Network(self._step, self._close, handle, (weights, kv))
+
+    def _packed(self, weight: Tensor, format: Format) -> PackedMatrix:
+        outputs, inputs = weight.shape
+        blocks = torch.zeros(self._packed_bytes(format, outputs, inputs), dtype=torch.uint8)
+        exact = self._pack(format, weight.data_ptr(), outputs, inputs, blocks.data_ptr())
+        return PackedMatrix(blocks, format, bool(exact))
+
+
+class Network:
+    """One network of the kernels; keeps alive what it reads."""
+
+    def __init__(self, step: Callable[..., int], close: Callable[..., None], handle: int, owned: tuple[object, ...]) -> None:
+        self._step = step
+        self._close = close
+        self._handle: int | None = handle
+        self._owned: tuple[object, ...] = owned
+
+    def step(self, slices: Tensor, tokens: Tensor, tables: Tensor, logits: Tensor, best: Tensor) -> None:
+        """Compute a step; all tensors int32 but `logits`. MemoryError when the batch does not fit.
+
+        `slices` [n, 4]: start, number of tokens, where its block table begins in `tables`, whether it samples. `logits` [sampling slices,
+        vocabulary in whole blocks of 16] and `best` [sampling slices] are written; best is -1 where logits are not finite.
+        """
+        pointers = (slices.data_ptr(), len(slices), tokens.data_ptr(), tables.data_ptr(), logits.data_ptr(), best.data_ptr())
+        if self._step(self._handle, *pointers):
+            raise MemoryError("no memory for the batch")
+
+    def close(self) -> None:
+        """Give back threads and memory. Safe to call twice."""
+        handle, self._handle, self._owned = self._handle, None, ()
+        if handle is not None:
+            self._close(handle)
+
+
+def _matrix(packed: PackedMatrix) -> _Matrix:
+    return _Matrix(packed.blocks.data_ptr(), packed.format)
+
+
+def _function(library: CDLL, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
+    function = getattr(library, name)
+    function.restype, function.argtypes = result, arguments
+    return function  # type: ignore[no-any-return]

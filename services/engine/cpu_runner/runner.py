@@ -1,0 +1,199 @@
+"""The CPU `ModelRunner`: quantised products and paged attention in one native call per step."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from services.engine.cpu_runner.instruction_set import InstructionSet, best_for, cpu_features
+from services.engine.cpu_runner.kernel_build import KernelBuildError, library
+from services.engine.cpu_runner.native import GROUP, HEAD_DIMS, LANES, MAX_HEADS_PER_KV_HEAD, Format, Kernels, Network, PackedWeights, Shape
+from services.engine.cpu_runner.weights import pack_weights
+from services.engine.runner import ModelInfo, RunnerSettings, SamplingParams, SequenceSlice, StepOutput
+from services.engine.torch_runner.sampling import Draw, sample
+from services.engine.torch_runner.weights import LlamaConfig, read_config
+from services.kit.errors import ConfigError
+from services.kit.model_store import CONFIG, WEIGHTS, ModelStore, ModelVersion
+
+_WARM_UP_TOKENS = 64
+
+
+class CpuRunner:
+    """Serves one model version on this machine's CPU; see `ModelRunner` for the contract.
+
+    Every row of a step goes through the same operations in the same order whatever else is in the step: answers do not depend on batch
+    mates, on where a prompt was cut, or on whether a token was generated here or brought along by a resumed sequence.
+    """
+
+    def __init__(self, info: ModelInfo, network: Network) -> None:
+        self.info = info
+        self._network: Network | None = network
+        self._stride = -(-info.vocab_size // LANES) * LANES
+        self._logits = torch.empty(0)
+
+    @classmethod
+    def load(cls, settings: RunnerSettings, level: InstructionSet | None = None) -> "CpuRunner":
+        """Load, verify and pack the model for `level` (default: the best of this CPU).
+
+        KernelBuildError where the kernels cannot run or cannot run this model, ConfigError for settings that cannot serve, the model
+        store's errors for a bad model.
+        """
+        if settings.device != "cpu":
+            raise ConfigError(f"device {settings.device!r} is not supported by the cpu runner; use cpu, or the torch runner")
+        if settings.block_size < 1 or settings.block_size % LANES:
+            raise ConfigError(f"block size {settings.block_size} is not a multiple of {LANES}")
+        torch.set_num_threads(settings.threads)
+        chosen = level or best_for(cpu_features())
+        version = ModelStore(settings.home).get(settings.model, settings.version)
+        version.verify((CONFIG, WEIGHTS))
+        config = read_config(version)
+        _check(config)
+        kernels = _kernels(settings.home, chosen)
+        weights = pack_weights(version, config, kernels, version.max_context_tokens)
+        kv_size = config.num_layers * 2 * settings.num_blocks * settings.block_size * config.num_kv_heads * config.head_dim
+        network = kernels.open(_shape(config, settings), weights, torch.empty(kv_size, dtype=torch.bfloat16))
+        return cls(_info(version, settings, weights, chosen), network)
+
+    def step(self, slices: Sequence[SequenceSlice]) -> list[StepOutput]:
+        """See `ModelRunner.step`."""
+        if self._network is None:
+            raise RuntimeError("the runner is closed")
+        outputs = [StepOutput(part.sequence_id, None, self._fault(part)) for part in slices]
+        sound = [(part, output) for part, output in zip(slices, outputs, strict=True) if output.error is None]
+        if sound:
+            logits, best = self.forward([part for part, _ in sound])
+            _choose(logits, best, [(part, output) for part, output in sound if part.samples])
+        return outputs
+
+    def forward(self, slices: Sequence[SequenceSlice]) -> tuple[Tensor, list[int]]:
+        """Write keys and values of sound `slices` and return, for those that sample, logits [n, vocab] and greedy tokens.
+
+        The logits are good until the next call; a token of -1 stands for logits that are not finite.
+        """
+        if self._network is None:
+            raise RuntimeError("the runner is closed")
+        tokens: list[int] = []
+        tables: list[int] = []
+        heads: list[tuple[int, int, int, bool]] = []
+        for part in slices:
+            heads.append((part.start, len(part.token_ids), len(tables), part.samples))
+            tokens += part.token_ids
+            tables += part.block_table
+        count = sum(part.samples for part in slices)
+        if len(self._logits) < count:
+            self._logits = torch.empty(count, self._stride)
+        best = torch.empty(count, dtype=torch.int32)
+        self._network.step(_integers(heads), _integers(tokens), _integers(tables), self._logits, best)
+        return self._logits[:count, : self.info.vocab_size], best.tolist()
+
+    def warm_up(self) -> None:
+        """See `ModelRunner.warm_up`: a prompt and one token after it, so that buffers exist and weights are in memory."""
+        length = min(_WARM_UP_TOKENS, self.info.num_blocks * self.info.block_size, self.info.max_context_tokens) - 1
+        table = list(range(-(-(length + 1) // self.info.block_size)))
+        self.step([SequenceSlice(0, [0] * length, 0, table, SamplingParams(temperature=0.0), samples=True)])
+        drawn = SamplingParams(temperature=1.0, top_p=0.9)
+        self.step([SequenceSlice(0, [0], length, table, drawn, samples=True, output_position=1)])
+
+    def close(self) -> None:
+        """See `ModelRunner.close`."""
+        network, self._network = self._network, None
+        if network is not None:
+            network.close()
+
+    def _fault(self, part: SequenceSlice) -> str | None:
+        """Why this slice cannot be computed, found before it can harm the step."""
+        end = part.start + len(part.token_ids)
+        if not part.token_ids or min(part.token_ids) < 0 or max(part.token_ids) >= self.info.vocab_size:
+            return "a token id is outside the vocabulary"
+        if end > self.info.max_context_tokens:
+            return "the sequence is longer than the model's context"
+        used = part.block_table[: -(-end // self.info.block_size)]
+        if len(used) * self.info.block_size < end or min(used) < 0 or max(used) >= self.info.num_blocks:
+            return "the block table does not cover the sequence"
+        return None
+
+
+def _choose(logits: Tensor, best: list[int], sampled: list[tuple[SequenceSlice, StepOutput]]) -> None:
+    drawn = []
+    for row, (part, output) in enumerate(sampled):
+        if best[row] < 0:
+            output.error = "the model's logits are not finite"
+        elif part.sampling.temperature == 0:
+            output.token_id = best[row]
+        else:
+            drawn.append(row)
+    if drawn:
+        rows = logits if len(drawn) == len(logits) else logits[drawn]
+        for row, token in zip(drawn, sample(rows, [Draw.of(sampled[row][0]) for row in drawn]), strict=True):
+            sampled[row][1].token_id = token
+
+
+def _integers(values: Sequence[object]) -> Tensor:
+    return torch.tensor(values, dtype=torch.int32)
+
+
+def _kernels(home: Path, level: InstructionSet) -> Kernels:
+    path = library(home, level)
+    try:
+        return Kernels(path)
+    except OSError as error:
+        raise KernelBuildError(f"{path.name} cannot be loaded", f"remove {path.name} from INFERWAY_HOME/kernels and start again") from error
+
+
+def _check(config: LlamaConfig) -> None:
+    """KernelBuildError for a network that the kernels have no shape for."""
+    widths = (config.hidden_size, config.intermediate_size, config.num_heads * config.head_dim)
+    if any(width % GROUP for width in widths):
+        raise KernelBuildError(f"the model's widths {widths} are not multiples of {GROUP}", "serve this model with the torch runner")
+    if config.head_dim not in HEAD_DIMS or config.num_heads % config.num_kv_heads:
+        raise KernelBuildError(f"the model's head size {config.head_dim} has no kernel", "serve this model with the torch runner")
+    if config.num_heads // config.num_kv_heads > MAX_HEADS_PER_KV_HEAD:
+        raise KernelBuildError("too many heads share a KV head of the model", "serve this model with the torch runner")
+
+
+def _shape(config: LlamaConfig, settings: RunnerSettings) -> Shape:
+    return Shape(
+        num_layers=config.num_layers,
+        hidden=config.hidden_size,
+        inner=config.intermediate_size,
+        heads=config.num_heads,
+        kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        vocab=config.vocab_size,
+        block_size=settings.block_size,
+        num_blocks=settings.num_blocks,
+        threads=settings.threads,
+        norm_epsilon=config.rms_norm_eps,
+    )
+
+
+def _info(version: ModelVersion, settings: RunnerSettings, weights: PackedWeights, level: InstructionSet) -> ModelInfo:
+    return ModelInfo(
+        name=version.name,
+        version=version.version,
+        vocab_size=version.vocab_size,
+        max_context_tokens=version.max_context_tokens,
+        eos_token_ids=version.eos_token_ids,
+        block_size=settings.block_size,
+        num_blocks=settings.num_blocks,
+        dtype=_dtype(weights),
+        quality=_quality(weights, level),
+    )
+
+
+def _dtype(weights: PackedWeights) -> str:
+    formats = {matrix.format for matrix in weights.matrices()}
+    return "+".join(format.name.lower() for format in Format if format in formats)
+
+
+def _quality(weights: PackedWeights, level: InstructionSet) -> str:
+    """The numeric path in words."""
+    matrices = weights.matrices()
+    rounded = sum(not matrix.exact for matrix in matrices)
+    kept = "weights as stored" if not rounded else f"{rounded} of {len(matrices)} weight matrices rounded to int8 in groups of {GROUP}"
+    speed = "; slow, for want of AVX2" if level is InstructionSet.PORTABLE else ""
+    return (
+        f"native kernels ({level.display_name}) on cpu: {kept}; activations int8 per token and group of {GROUP}, KV cache bfloat16: answers "
+        f"differ from float32; bit-independent of batch mates{speed}"
+    )

@@ -1,0 +1,145 @@
+// Attention over the paged KV cache, the same for a prompt's chunk and for a single new token.
+//
+// Online softmax over chunks of keys that stand at fixed positions (Dao et al., "FlashAttention", 2022): what a query row gives depends on its
+// own sequence only, not on the rows beside it and not on where a prompt was cut. Query heads that share a KV head are rows of one product.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+
+#include "vector.h"
+
+namespace inferway {
+
+constexpr int kChunk = 256;  // keys whose scores are in flight
+#if defined(__AVX512F__)
+constexpr int kMaxQueryRows = 12;
+#else
+constexpr int kMaxQueryRows = 4;
+#endif
+
+// Keys and values of one layer in bfloat16. Keys: [block][kv head][16 tokens][dim / 2][token][dim % 2], so that 16 tokens are one load;
+// values: [block][kv head][token][dim].
+struct KvLayer {
+    uint16_t* keys;
+    uint16_t* values;
+    int kv_heads;
+    int block_size;  // a multiple of 16
+
+    template <int kDim>
+    uint16_t* key_group(int block, int head, int offset) const {
+        return keys + ((size_t(block) * kv_heads + head) * block_size + offset / kLanes * kLanes) * kDim;
+    }
+    template <int kDim>
+    uint16_t* value(int block, int head, int offset) const {
+        return values + ((size_t(block) * kv_heads + head) * block_size + offset) * kDim;
+    }
+    template <int kDim>
+    void write(const int32_t* table, int head, int position, const float* key, const float* value_row) const {
+        const int block = table[position / block_size], offset = position % block_size;
+        uint16_t* to = key_group<kDim>(block, head, offset) + offset % kLanes * 2;
+        for (int d = 0; d < kDim; d++) to[d / 2 * 2 * kLanes + d % 2] = to_bfloat16(key[d]);
+        uint16_t* row = value<kDim>(block, head, offset);
+        for (int d = 0; d < kDim; d++) row[d] = to_bfloat16(value_row[d]);
+    }
+};
+
+// One query row: a head of a token.
+struct QueryRow {
+    const float* query;  // rotated and scaled
+    float* out;
+    int reach;  // keys it may see: those at positions 0 .. reach - 1
+};
+
+template <int kDim, int kRows>
+struct AttendRows {
+    const KvLayer& kv;
+    const int32_t* table;
+    int head;
+    const QueryRow* rows;
+    float (*scores)[kChunk];  // [kRows]
+    float top[kRows], total[kRows], keep[kRows];
+
+    void run() {
+        for (int r = 0; r < kRows; r++) {
+            top[r] = -std::numeric_limits<float>::infinity();
+            total[r] = 0;
+            std::fill_n(rows[r].out, kDim, 0.0f);
+        }
+        int reach = 0;
+        for (int r = 0; r < kRows; r++) reach = std::max(reach, rows[r].reach);
+        for (int first = 0; first < reach; first += kChunk) {
+            const int count = std::min(kChunk, reach - first);
+            score(first, count);
+            for (int r = 0; r < kRows; r++) weigh(r, count);
+            gather(first, count);
+        }
+        for (int r = 0; r < kRows; r++)
+            for (int d = 0; d < kDim; d += kLanes) store(rows[r].out + d, load<F32>(rows[r].out + d) / fill(total[r]));
+    }
+
+    // Scores of `count` keys from position `first` on; keys out of a row's reach, whatever lies there, count as minus infinity.
+    INFERWAY_INLINE void score(int first, int count) {
+        const F32 never = fill(-std::numeric_limits<float>::infinity());
+        int32_t numbers[kLanes];
+        for (int i = 0; i < kLanes; i++) numbers[i] = i;
+        for (int key = 0; key < count; key += kLanes) {
+            const int position = first + key;
+            const uint16_t* keys = kv.key_group<kDim>(table[position / kv.block_size], head, position % kv.block_size);
+            F32 sums[kRows];
+            for (int r = 0; r < kRows; r++) sums[r] = fill(0.0f);
+            for (int d = 0; d < kDim; d += 2) {
+                const Pair pair = bfloat16_pairs(keys + d * kLanes);
+                for (int r = 0; r < kRows; r++) {
+                    sums[r] = fma(pair.even, fill(rows[r].query[d]), sums[r]);
+                    sums[r] = fma(pair.odd, fill(rows[r].query[d + 1]), sums[r]);
+                }
+            }
+            for (int r = 0; r < kRows; r++)
+                store(scores[r] + key, where_less(load<I32>(numbers), fill<int32_t>(rows[r].reach - position), sums[r], never));
+        }
+    }
+
+    // Scores become weights; what was gathered so far is to be multiplied by `keep`.
+    INFERWAY_INLINE void weigh(int r, int count) {
+        F32 peak = fill(-std::numeric_limits<float>::infinity()), mass = fill(0.0f);
+        for (int key = 0; key < count; key += kLanes) peak = larger(peak, load<F32>(scores[r] + key));
+        const float before = top[r];
+        top[r] = std::max(before, largest(peak));
+        for (int key = 0; key < count; key += kLanes) {
+            const F32 weights = exponential(load<F32>(scores[r] + key) - fill(top[r]));
+            store(scores[r] + key, weights);
+            mass = mass + weights;
+        }
+        keep[r] = lane(exponential(fill(before - top[r])), 0);
+        total[r] = total[r] * keep[r] + sum(mass);
+    }
+
+    // A position beyond every row's reach is not read: what lies there may be a stranger's.
+    INFERWAY_INLINE void gather(int first, int count) {
+        for (int d = 0; d < kDim; d += kLanes) {
+            F32 sums[kRows];
+            for (int r = 0; r < kRows; r++) sums[r] = load<F32>(rows[r].out + d) * fill(keep[r]);
+            for (int start = 0; start < count; start += kLanes) {
+                const int position = first + start, end = std::min(count, start + kLanes);
+                const uint16_t* values = kv.value<kDim>(table[position / kv.block_size], head, position % kv.block_size) + d;
+                for (int key = start; key < end; key++, values += kDim) {
+                    const F32 value = bfloat16_to_float(values);
+                    for (int r = 0; r < kRows; r++) sums[r] = fma(value, fill(scores[r][key]), sums[r]);
+                }
+            }
+            for (int r = 0; r < kRows; r++) store(rows[r].out + d, sums[r]);
+        }
+    }
+};
+
+// Any number of rows of one sequence and one KV head.
+template <int kDim, int kRows = kMaxQueryRows>
+inline void attend(const KvLayer& kv, const int32_t* table, int head, const QueryRow* rows, int count) {
+    alignas(64) float scores[kRows][kChunk];
+    for (; count >= kRows; rows += kRows, count -= kRows) AttendRows<kDim, kRows>{kv, table, head, rows, scores, {}, {}, {}}.run();
+    if constexpr (kRows > 1)
+        if (count > 0) attend<kDim, (kRows > 4 ? kRows - kRows / 3 : kRows - 1)>(kv, table, head, rows, count);
+}
+
+}  // namespace inferway

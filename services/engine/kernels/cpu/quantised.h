@@ -1,0 +1,198 @@
+// Weights and activations in eight bits or less, in groups of 32 inputs.
+//
+// A weight matrix [outputs, inputs] is stored in blocks of 16 outputs x 32 inputs, all blocks of 16 outputs in a row, so that a product reads
+// the memory once and in order. Both formats hold the values of the GGUF types of that name (Q4_1, Q8_0) without loss.
+#pragma once
+
+#include "vector.h"
+
+namespace inferway {
+
+constexpr int kGroup = 32;
+constexpr int kQuads = kGroup / 4;
+
+// scale * nibble + minimum; low nibbles are quad 2i, high nibbles quad 2i + 1 of [quad][output][input % 4].
+struct Q4 {
+    static constexpr int kZero = 0;
+    static constexpr bool kHasMinimum = true;
+    uint8_t nibbles[kQuads / 2][64];
+    uint16_t scale[kLanes];
+    uint16_t minimum[kLanes];
+};
+
+// scale * (byte - 128).
+struct Q8 {
+    static constexpr int kZero = 128;
+    static constexpr bool kHasMinimum = false;
+    uint8_t bytes[kQuads][64];
+    uint16_t scale[kLanes];
+};
+
+// One group of one row of activations: value = scale * byte.
+struct GroupScale {
+    float scale;
+    float weighted;  // scale * sum, what a weight's minimum is multiplied by
+    int32_t sum;     // of the bytes
+};
+
+// Rows of activations, each in groups of 32.
+struct Activations {
+    int8_t* bytes;       // [rows][inputs]
+    GroupScale* scales;  // [rows][inputs / 32]
+    int inputs;
+
+    int groups() const { return inputs / kGroup; }
+    int8_t* row_bytes(int row) const { return bytes + size_t(row) * inputs; }
+    GroupScale* row_scales(int row) const { return scales + size_t(row) * groups(); }
+};
+
+// The bytes of one block as the dot product wants them.
+struct Unpacked {
+#if defined(__AVX512VNNI__)
+    __m512i quads[kQuads];
+#else
+    alignas(64) uint8_t quads[kQuads][64];
+#endif
+};
+
+INFERWAY_INLINE void unpack(const Q8& block, Unpacked& out) {
+#if defined(__AVX512VNNI__)
+    for (int i = 0; i < kQuads; i++) out.quads[i] = _mm512_loadu_si512(block.bytes[i]);
+#else
+    std::memcpy(out.quads, block.bytes, sizeof out.quads);
+#endif
+}
+
+INFERWAY_INLINE void unpack(const Q4& block, Unpacked& out) {
+#if defined(__AVX512VNNI__)
+    const __m512i low = _mm512_set1_epi8(15);
+    for (int i = 0; i < kQuads / 2; i++) {
+        const __m512i both = _mm512_loadu_si512(block.nibbles[i]);
+        out.quads[2 * i] = _mm512_and_si512(both, low);
+        out.quads[2 * i + 1] = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
+    }
+#else
+    for (int i = 0; i < kQuads / 2; i++)
+        for (int j = 0; j < 64; j++) {
+            out.quads[2 * i][j] = block.nibbles[i][j] & 15;
+            out.quads[2 * i + 1][j] = block.nibbles[i][j] >> 4;
+        }
+#endif
+}
+
+// Per output: sum over the group of (weight byte - kZero) * activation byte, exact.
+template <class Format>
+INFERWAY_INLINE I32 dot(const Unpacked& weights, const int8_t* x, [[maybe_unused]] int32_t sum_of_x) {
+#if defined(__AVX512VNNI__)
+    __m512i total = _mm512_set1_epi32(-Format::kZero * sum_of_x);
+    for (int i = 0; i < kQuads; i++) total = _mm512_dpbusd_epi32(total, weights.quads[i], _mm512_set1_epi32(load<int32_t>(x + 4 * i)));
+    return bits<I32>(total);
+#elif defined(__AVX2__)
+    const __m256i ones = _mm256_set1_epi16(1), zero = _mm256_set1_epi8(char(Format::kZero));
+    __m256i total[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+    for (int i = 0; i < kQuads; i++) {
+        const __m256i quad = _mm256_set1_epi32(load<int32_t>(x + 4 * i));
+        for (int half = 0; half < 2; half++) {
+            const __m256i bytes = _mm256_xor_si256(load<__m256i>(weights.quads[i] + 32 * half), zero);
+            // Signs move to the activations: magnitudes of at most 127 cannot overflow the sums of two products.
+            const __m256i pairs = Format::kZero ? _mm256_maddubs_epi16(_mm256_abs_epi8(bytes), _mm256_sign_epi8(quad, bytes))
+                                                : _mm256_maddubs_epi16(bytes, quad);
+            total[half] = _mm256_add_epi32(total[half], _mm256_madd_epi16(pairs, ones));
+        }
+    }
+    return bits<I32>(total);
+#else
+    int32_t total[kLanes] = {};
+    for (int i = 0; i < kQuads; i++)
+        for (int output = 0; output < kLanes; output++)
+            for (int j = 0; j < 4; j++) total[output] += (weights.quads[i][4 * output + j] - Format::kZero) * x[4 * i + j];
+    return load<I32>(total);
+#endif
+}
+
+#if defined(__AVX512F__)
+constexpr int kTileRows = 8;
+#else
+constexpr int kTileRows = 4;
+#endif
+
+// 16 outputs of `kRows` rows from `row` on. Every row goes through the same operations in the same order whatever kRows is.
+template <class Format, int kRows>
+INFERWAY_INLINE void tile(const Format* blocks, const Activations& x, int row, F32* out) {
+    const int groups = x.groups();
+    F32 total[kRows];
+    for (int r = 0; r < kRows; r++) total[r] = fill(0.0f);
+    for (int group = 0; group < groups; group++) {
+        const Format& block = blocks[group];
+        __builtin_prefetch(&block + 4);
+        Unpacked weights;
+        unpack(block, weights);
+        const F32 scale = halves_to_float(block.scale);
+        for (int r = 0; r < kRows; r++) {
+            const GroupScale& of = x.row_scales(row + r)[group];
+            const I32 products = dot<Format>(weights, x.row_bytes(row + r) + group * kGroup, of.sum);
+            total[r] = fma(to_float(products), scale * fill(of.scale), total[r]);
+            if constexpr (Format::kHasMinimum) total[r] = fma(halves_to_float(block.minimum), fill(of.weighted), total[r]);
+        }
+    }
+    for (int r = 0; r < kRows; r++) out[r] = total[r];
+}
+
+template <class Format, int kRows>
+inline void tile_of(int rows, const Format* blocks, const Activations& x, int row, F32* out) {
+    if (rows == kRows) return tile<Format, kRows>(blocks, x, row, out);
+    if constexpr (kRows > 1) return tile_of<Format, kRows - 1>(rows, blocks, x, row, out);
+}
+
+// Calls take(row, unit, values) with kBlocks x 16 neighbouring outputs of every row, for units first .. last - 1.
+template <int kBlocks, class Format, class Take>
+inline void multiply(const Format* weights, int first, int last, const Activations& x, int rows, Take take) {
+    F32 values[kBlocks][kTileRows];
+    for (int unit = first; unit < last; unit++)
+        for (int row = 0; row < rows; row += kTileRows) {
+            const int count = rows - row < kTileRows ? rows - row : kTileRows;
+            for (int block = 0; block < kBlocks; block++)
+                tile_of<Format, kTileRows>(count, weights + (size_t(unit) * kBlocks + block) * x.groups(), x, row, values[block]);
+            for (int r = 0; r < count; r++) {
+                F32 one[kBlocks];
+                for (int block = 0; block < kBlocks; block++) one[block] = values[block][r];
+                take(row + r, unit, one);
+            }
+        }
+}
+
+// Round one row to bytes, 32 values per scale; at(i) gives values i .. i + 15. A group that is not finite gets a scale that is not a number.
+template <class At>
+INFERWAY_INLINE void quantise(At at, int inputs, int8_t* bytes, GroupScale* scales) {
+    for (int first = 0; first < inputs; first += kGroup) {
+        const F32 a = at(first), b = at(first + kLanes);
+        const float top = largest(larger(magnitude(a), magnitude(b))), probe = sum((a - a) + (b - b));
+        const F32 factor = fill(top > 0 ? 127.0f / top : 0.0f), shift = fill(kRoundingShift);
+        const I32 low = shifted_bits(a * factor + shift), high = shifted_bits(b * factor + shift);
+        store_bytes(bytes + first, low);
+        store_bytes(bytes + first + kLanes, high);
+        const int32_t total = sum(low + high);
+        const float scale = top / 127.0f + probe;
+        scales[first / kGroup] = {scale, scale * float(total), total};
+    }
+}
+
+// One row of a matrix as floats: how tokens become vectors.
+template <class Format>
+inline void read_row(const Format* weights, int inputs, int row, float* to) {
+    const Format* blocks = weights + size_t(row / kLanes) * (inputs / kGroup);
+    const int output = row % kLanes;
+    for (int group = 0; group < inputs / kGroup; group++) {
+        const Format& block = blocks[group];
+        Unpacked unpacked;
+        unpack(block, unpacked);
+        uint8_t bytes[kQuads][64];
+        std::memcpy(bytes, unpacked.quads, sizeof bytes);
+        const float scale = half_to_float(block.scale[output]);
+        float minimum = 0;
+        if constexpr (Format::kHasMinimum) minimum = half_to_float(block.minimum[output]);
+        for (int i = 0; i < kGroup; i++) to[group * kGroup + i] = scale * float(bytes[i / 4][4 * output + i % 4] - Format::kZero) + minimum;
+    }
+}
+
+}  // namespace inferway
