@@ -77,6 +77,15 @@ class ControlPlane:
         answer: scheduler_pb2.ScaleResponse = await _call(self._stub.Scale, request)
         return answer.deployment
 
+    async def drain(self, request: scheduler_pb2.DrainRequest) -> list[str]:
+        """Begin to drain; returns the replicas that drain now. NotFound when nobody knows the replica or the node."""
+        answer: scheduler_pb2.DrainResponse = await _call(self._stub.Drain, request)
+        return list(answer.replica_ids)
+
+    async def uncordon(self, node_id: str) -> None:
+        """Let a drained node get replicas again; NotFound when nobody knows it."""
+        await _call(self._stub.Uncordon, scheduler_pb2.UncordonRequest(node_id=node_id))
+
     async def deployments(self) -> list[scheduler_pb2.DeploymentStatus]:
         """Every deployment by model."""
         request = scheduler_pb2.ListDeploymentsRequest()

@@ -2,7 +2,7 @@
 
 import typer
 
-from cli import chat, deploy, down, keys, logs, model, scale, smoke, status, up, usage
+from cli import chat, deploy, down, drain, keys, logs, model, scale, smoke, status, up, usage
 from cli.errors import reported
 
 app = typer.Typer(
@@ -18,6 +18,8 @@ app.command("status")(status.status)
 app.command("logs")(logs.logs)
 app.command("deploy")(deploy.deploy)
 app.command("scale")(scale.scale)
+app.command("drain")(drain.drain)
+app.command("uncordon")(drain.uncordon)
 app.add_typer(model.app, name="model")
 app.add_typer(keys.app, name="keys")
 app.command("usage")(usage.usage)

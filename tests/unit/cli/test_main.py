@@ -11,7 +11,7 @@ from cli.errors import CommandError
 from cli.main import app
 from services.kit.errors import Unavailable
 
-COMMANDS = ("up", "down", "status", "logs", "deploy", "scale", "model", "keys", "usage", "chat", "smoke")
+COMMANDS = ("up", "down", "status", "logs", "deploy", "scale", "drain", "uncordon", "model", "keys", "usage", "chat", "smoke")
 
 
 @pytest.fixture
@@ -38,13 +38,23 @@ def test_command_without_a_mesh_says_so(invoke: CliRunner, command: list[str]) -
     assert result.exception.remedy
 
 
-@pytest.mark.parametrize("command", [["deploy", "m"], ["scale", "m", "1"], ["usage"]])
+@pytest.mark.parametrize("command", [["deploy", "m"], ["scale", "m", "1"], ["drain", "m-0"], ["uncordon", "n"], ["usage"]])
 def test_command_whose_service_does_not_answer_raises_unavailable(invoke: CliRunner, command: list[str]) -> None:
     assert isinstance(invoke.invoke(app, command).exception, Unavailable)
 
 
 @pytest.mark.parametrize(
-    "command", [["scale", "m", "-1"], ["smoke", "-n", "0"], ["usage", "--by", "request", "--model", "m"], ["up", "--runner", "x"]]
+    "command",
+    [
+        ["scale", "m", "-1"],
+        ["smoke", "-n", "0"],
+        ["usage", "--by", "request", "--model", "m"],
+        ["up", "--runner", "x"],
+        ["drain"],
+        ["drain", "m-0", "--node", "n"],
+        ["drain", "m-0", "--timeout-s", "-1"],
+        ["uncordon"],
+    ],
 )
 def test_command_with_bad_input_is_a_usage_error(invoke: CliRunner, command: list[str]) -> None:
     assert invoke.invoke(app, command).exit_code == 2
