@@ -12,11 +12,12 @@ from typing import Any
 import grpc
 import pytest
 
+from inferway.edge.v1 import inference_pb2 as pb
 from inferway.engine.v1 import engine_pb2
 from tests.contract.gateway.conftest import Mesh
 from tests.harness.engine import running_engine
 from tests.harness.eventually import eventually
-from tests.harness.gateway_service import SECRET, RunningGateway, collect, request
+from tests.harness.gateway_service import SECRET, RunningGateway, collect, credentials, request
 from tests.harness.otlp_collector import ERROR, UNSET, OtlpCollector, SeenSpan
 from tests.harness.session_engine import PlayedAttempt
 
@@ -177,6 +178,26 @@ async def test_cancelled_request_closes_every_span(collector: OtlpCollector, mes
         "decode": "CANCELLED",
     }
     assert {span.status for span in spans} == {UNSET}
+    assert only(spans, "chat").attributes["gen_ai.response.finish_reasons"] == ["cancelled"]
+
+
+async def test_native_request_cancelled_by_its_client_ends_well_in_its_spans(collector: OtlpCollector, mesh: Mesh) -> None:
+    engine = await mesh.add_engine(play=None)
+    gateway = await mesh.start_gateway(otlp_endpoint=collector.endpoint)
+    call = gateway.inference.Generate(metadata=(*credentials(SECRET), *CONTEXT), timeout=20)
+    message = pb.ChatMessage(role="user", content="hello")
+    await call.write(pb.GenerateRequest(start=pb.GenerateStart(model="tiny", messages=[message])))
+    attempt = await engine.next_attempt()
+    attempt.delta("one")
+    await call.read()
+    await call.write(pb.GenerateRequest(cancel=pb.GenerateCancel()))
+    await asyncio.wait_for(attempt.cancelled.wait(), 10)
+    attempt.finish(engine_pb2.FINISH_REASON_CANCELLED)
+    while await call.read() is not grpc.aio.EOF:
+        pass
+    spans = await collector.until(has("inferway.edge.v1.Inference/Generate", "chat"))
+    root = only(spans, "inferway.edge.v1.Inference/Generate")
+    assert (root.trace_id, root.parent_id, root.attributes["rpc.grpc.status_code"], root.status) == (TRACE, PARENT, 0, UNSET)
     assert only(spans, "chat").attributes["gen_ai.response.finish_reasons"] == ["cancelled"]
 
 

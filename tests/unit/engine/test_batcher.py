@@ -37,6 +37,12 @@ def test_schedule_prefill_is_first_come_first_served() -> None:
     assert parts(bench.step()) == [(1, 8, 2, True), (2, 0, 6, False)]
 
 
+def test_plan_names_those_that_begin_with_it() -> None:
+    bench = Bench(max_step_tokens=8)
+    bench.add(sequence(1, num_prompt=10), sequence(2, num_prompt=10))
+    assert [bench.step().begun for _ in range(3)] == [[1], [2], []]
+
+
 def test_schedule_full_of_decodes_does_not_admit() -> None:
     bench = Bench(max_num_sequences=4, max_step_tokens=4)
     bench.add(*(sequence(index, num_prompt=1) for index in (1, 2, 3)))

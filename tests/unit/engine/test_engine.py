@@ -43,8 +43,11 @@ class MemoryRecorder:
         self.ends.append(end)
 
 
-class NoObserver:
-    """Nobody counts."""
+class Witness:
+    """Keeps the attempts that ended."""
+
+    def __init__(self) -> None:
+        self.attempts: list[Attempt] = []
 
     def step(self, report: StepReport) -> None: ...
 
@@ -52,7 +55,8 @@ class NoObserver:
 
     def refused(self, reason: str) -> None: ...
 
-    def ended(self, attempt: Attempt, end: AttemptEnd, now_s: float) -> None: ...
+    def ended(self, attempt: Attempt, end: AttemptEnd, now_s: float) -> None:
+        self.attempts.append(attempt)
 
 
 class Desk:
@@ -62,6 +66,7 @@ class Desk:
         self.inbox = Inbox(4)
         self.reports = Reports(100, lambda: self.engine.has_reports.set())
         self.recorder = MemoryRecorder()
+        self.witness = Witness()
         self.engine = Engine(
             AttemptRules("m", 256, 64),
             EngineLimits(num_blocks=8, max_num_sequences=2, max_attempts=6),
@@ -69,7 +74,7 @@ class Desk:
             self.inbox,
             self.reports,
             self.recorder,
-            NoObserver(),
+            self.witness,
             SystemClock(),
             lambda: 0.0,
         )
@@ -124,6 +129,20 @@ async def test_tokens_past_a_stop_string_are_discarded_and_the_end_waits_for_the
     assert isinstance(end, Finished)
     assert (text, token_ids, end.matched_stop) == ("", [], "END")
     assert (end.counts.output_tokens, end.counts.discarded_tokens) == (5, 2 + 4)
+
+
+async def test_times_of_an_attempt_are_those_of_its_first_begin_and_its_first_token(desk: Desk) -> None:
+    sequence_id = desk.start()
+    desk.reports.put(StepReport(1, begun=[sequence_id], duration_s=5.0))
+    desk.report(sequence_id, b"a")
+    await desk.session.next_message()
+    desk.reports.put(StepReport(3, begun=[sequence_id]))
+    desk.report(sequence_id, b"b", EndReason.LENGTH)
+    await desk.heard()
+    (attempt,) = desk.witness.attempts
+    assert attempt.begun_s is not None and attempt.first_token_s is not None and attempt.last_token_s is not None
+    assert attempt.begun_s < attempt.started_s  # The step took five seconds that this test did not.
+    assert attempt.started_s <= attempt.first_token_s < attempt.last_token_s
 
 
 @pytest.mark.parametrize("reason", [EndReason.LENGTH, EndReason.CANCELLED, EndReason.DEADLINE, EndReason.STEP_FAILED, EndReason.DRAINED])
