@@ -34,6 +34,10 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.keepalive_permit_without_calls", 1),
+    # A client that is silent for 15 s is gone: what it holds (a gateway's grants and sequences) is free again. By default that takes hours.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),
     # A second process on the same port must fail at once instead of stealing half of the connections.
     ("grpc.so_reuseport", 0),
 )
