@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grpc
 import httpx2 as httpx
 
 from inferway.engine.v1 import engine_pb2, engine_pb2_grpc
@@ -43,13 +44,16 @@ async def scrape(metrics_port: int) -> dict[str, float]:
 
 
 async def at_rest(mesh: Mesh, num_replicas: int = 2) -> None:
-    """Waits until the router can use that many replicas and nobody has work: what an earlier test broke has come back."""
+    """Waits until the edge serves, the router can use that many replicas and nobody has work: what an earlier test broke has come back."""
 
     async def rests() -> bool:
         try:
-            ready, in_work = (await scrape(mesh.ports.router_metrics)).get(READY), (await scrape(mesh.ports.gateway_metrics)).get(IN_WORK)
-        except httpx.TransportError:
+            async with httpx.AsyncClient(timeout=10) as client:
+                healthy = (await client.get(f"{mesh.base_url}/healthz")).status_code == 200
+            ready = (await scrape(mesh.ports.router_metrics)).get(READY)
+            in_work = (await scrape(mesh.ports.gateway_metrics)).get(IN_WORK)
+        except (httpx.TransportError, grpc.aio.AioRpcError):
             return False
-        return (ready, in_work, len(mesh.replicas())) == (num_replicas, 0, num_replicas) and await is_idle(mesh)
+        return (healthy, ready, in_work, len(mesh.replicas())) == (True, num_replicas, 0, num_replicas) and await is_idle(mesh)
 
     await eventually(rests, 60)

@@ -86,7 +86,8 @@ class Mesh:
 
     def replica_ports(self) -> list[int]:
         """gRPC ports of the engine replicas."""
-        return [int(_environ_of(process.pid)["INFERWAY_ENGINE_PORT"]) for process in self.replicas().values()]
+        ports = (_environ_of(process.pid).get("INFERWAY_ENGINE_PORT") for process in self.replicas().values())
+        return [int(port) for port in ports if port]
 
     async def until_ready(self, name: str, other_than: ProcessIdentity, timeout_s: float = 60.0) -> None:
         """Waits until the supervisor has replaced a process and its successor is ready."""
