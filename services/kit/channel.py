@@ -9,8 +9,9 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 3_000),
-    # Without it an unanswered ping ends the connection only after gRPC's own 60 s, whatever the keep-alive timeout says.
-    ("grpc.http2.ping_timeout_ms", 3_000),
+    # Without it an unanswered ping ends the connection only after gRPC's own 60 s, whatever the keep-alive timeout says. It also bounds
+    # the pings that gRPC sends while data flows: a peer that falls silent in mid-stream shows after 5 s, a busy one has time to answer.
+    ("grpc.http2.ping_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
