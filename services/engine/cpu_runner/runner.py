@@ -194,6 +194,6 @@ def _quality(weights: PackedWeights, level: InstructionSet) -> str:
     kept = "weights as stored" if not rounded else f"{rounded} of {len(matrices)} weight matrices rounded to int8 in groups of {GROUP}"
     speed = "; slow, for want of AVX2" if level is InstructionSet.PORTABLE else ""
     return (
-        f"native kernels ({level.display_name}) on cpu: {kept}; activations int8 per token and group of {GROUP}, KV cache bfloat16: answers "
-        f"differ from float32; bit-independent of batch mates{speed}"
+        f"native kernels ({level.display_name}) on cpu: {kept}; activations int8 per token in groups of {GROUP}, KV cache bfloat16; "
+        f"answers differ from float32; bit-independent of batch mates{speed}"
     )

@@ -18,6 +18,14 @@ constexpr int kMaxQueryRows = 12;
 constexpr int kMaxQueryRows = 4;
 #endif
 
+// Few rows are computed for several columns at once, lest every sum waits for its own last addition: the largest divisor of `columns` that
+// keeps the sums in registers.
+constexpr int columns_at_once(int rows, int columns) {
+    int count = std::min(4, std::max(1, kMaxQueryRows / rows));
+    while (columns % count) count--;
+    return count;
+}
+
 // Keys and values of one layer in bfloat16. Keys: [block][kv head][16 tokens][dim / 2][token][dim % 2], so that 16 tokens are one load;
 // values: [block][kv head][token][dim].
 struct KvLayer {
@@ -83,20 +91,28 @@ struct AttendRows {
         const F32 never = fill(-std::numeric_limits<float>::infinity());
         int32_t numbers[kLanes];
         for (int i = 0; i < kLanes; i++) numbers[i] = i;
-        for (int key = 0; key < count; key += kLanes) {
-            const int position = first + key;
-            const uint16_t* keys = kv.key_group<kDim>(table[position / kv.block_size], head, position % kv.block_size);
-            F32 sums[kRows];
-            for (int r = 0; r < kRows; r++) sums[r] = fill(0.0f);
-            for (int d = 0; d < kDim; d += 2) {
-                const Pair pair = bfloat16_pairs(keys + d * kLanes);
-                for (int r = 0; r < kRows; r++) {
-                    sums[r] = fma(pair.even, fill(rows[r].query[d]), sums[r]);
-                    sums[r] = fma(pair.odd, fill(rows[r].query[d + 1]), sums[r]);
-                }
+        constexpr int kColumns = columns_at_once(kRows, kChunk / kLanes);
+        for (int key = 0; key < count; key += kColumns * kLanes) {
+            const uint16_t* keys[kColumns];
+            F32 sums[kColumns][kRows];
+            for (int c = 0; c < kColumns; c++) {
+                const int position = first + std::min(key + c * kLanes, (count - 1) / kLanes * kLanes);
+                keys[c] = kv.key_group<kDim>(table[position / kv.block_size], head, position % kv.block_size);
+                INFERWAY_UNROLL for (int r = 0; r < kRows; r++) sums[c][r] = fill(0.0f);
             }
-            for (int r = 0; r < kRows; r++)
-                store(scores[r] + key, where_less(load<I32>(numbers), fill<int32_t>(rows[r].reach - position), sums[r], never));
+            for (int d = 0; d < kDim; d += 2)
+                INFERWAY_UNROLL for (int c = 0; c < kColumns; c++) {
+                    const Pair pair = bfloat16_pairs(keys[c] + d * kLanes);
+                    INFERWAY_UNROLL for (int r = 0; r < kRows; r++) {
+                        sums[c][r] = fma(pair.even, fill(rows[r].query[d]), sums[c][r]);
+                        sums[c][r] = fma(pair.odd, fill(rows[r].query[d + 1]), sums[c][r]);
+                    }
+                }
+            for (int c = 0; c < kColumns; c++)
+                for (int r = 0; r < kRows; r++) {
+                    const I32 reach = fill<int32_t>(rows[r].reach - first - key - c * kLanes);
+                    store(scores[r] + key + c * kLanes, where_less(load<I32>(numbers), reach, sums[c][r], never));
+                }
         }
     }
 
@@ -117,18 +133,22 @@ struct AttendRows {
 
     // A position beyond every row's reach is not read: what lies there may be a stranger's.
     INFERWAY_INLINE void gather(int first, int count) {
-        for (int d = 0; d < kDim; d += kLanes) {
-            F32 sums[kRows];
-            for (int r = 0; r < kRows; r++) sums[r] = load<F32>(rows[r].out + d) * fill(keep[r]);
+        constexpr int kColumns = columns_at_once(kRows, kDim / kLanes);
+        for (int d = 0; d < kDim; d += kColumns * kLanes) {
+            F32 sums[kColumns][kRows];
+            for (int c = 0; c < kColumns; c++)
+                INFERWAY_UNROLL for (int r = 0; r < kRows; r++) sums[c][r] = load<F32>(rows[r].out + d + c * kLanes) * fill(keep[r]);
             for (int start = 0; start < count; start += kLanes) {
                 const int position = first + start, end = std::min(count, start + kLanes);
                 const uint16_t* values = kv.value<kDim>(table[position / kv.block_size], head, position % kv.block_size) + d;
-                for (int key = start; key < end; key++, values += kDim) {
-                    const F32 value = bfloat16_to_float(values);
-                    for (int r = 0; r < kRows; r++) sums[r] = fma(value, fill(scores[r][key]), sums[r]);
-                }
+                for (int key = start; key < end; key++, values += kDim)
+                    INFERWAY_UNROLL for (int c = 0; c < kColumns; c++) {
+                        const F32 value = bfloat16_to_float(values + c * kLanes);
+                        INFERWAY_UNROLL for (int r = 0; r < kRows; r++) sums[c][r] = fma(value, fill(scores[r][key]), sums[c][r]);
+                    }
             }
-            for (int r = 0; r < kRows; r++) store(rows[r].out + d, sums[r]);
+            for (int c = 0; c < kColumns; c++)
+                INFERWAY_UNROLL for (int r = 0; r < kRows; r++) store(rows[r].out + d + c * kLanes, sums[c][r]);
         }
     }
 };

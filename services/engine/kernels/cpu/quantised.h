@@ -35,15 +35,21 @@ struct GroupScale {
     int32_t sum;     // of the bytes
 };
 
-// Rows of activations, each in groups of 32.
+#if defined(__AVX512F__)
+constexpr int kTileRows = 8;
+#else
+constexpr int kTileRows = 4;
+#endif
+
+// Rows of activations in groups of 32; what a tile of rows reads lies together: [row / kTileRows][group][row % kTileRows].
 struct Activations {
-    int8_t* bytes;       // [rows][inputs]
-    GroupScale* scales;  // [rows][inputs / 32]
+    int8_t* bytes;
+    GroupScale* scales;
     int inputs;
 
+    static size_t padded(size_t rows) { return (rows + kTileRows - 1) / kTileRows * kTileRows; }
     int groups() const { return inputs / kGroup; }
-    int8_t* row_bytes(int row) const { return bytes + size_t(row) * inputs; }
-    GroupScale* row_scales(int row) const { return scales + size_t(row) * groups(); }
+    size_t at(int row, int group) const { return (size_t(row / kTileRows) * groups() + group) * kTileRows + row % kTileRows; }
 };
 
 // The bytes of one block as the dot product wants them.
@@ -110,32 +116,30 @@ INFERWAY_INLINE I32 dot(const Unpacked& weights, const int8_t* x, [[maybe_unused
 #endif
 }
 
-#if defined(__AVX512F__)
-constexpr int kTileRows = 8;
-#else
-constexpr int kTileRows = 4;
-#endif
+constexpr int kAhead = 8;  // blocks that are on their way from memory while one is used
 
-// 16 outputs of `kRows` rows from `row` on. Every row goes through the same operations in the same order whatever kRows is.
+// 16 outputs of `kRows` rows from `row`, the first of a tile, on. Every row goes through the same operations in the same order whatever kRows is.
 template <class Format, int kRows>
 INFERWAY_INLINE void tile(const Format* blocks, const Activations& x, int row, F32* out) {
     const int groups = x.groups();
     F32 total[kRows];
-    for (int r = 0; r < kRows; r++) total[r] = fill(0.0f);
+    INFERWAY_UNROLL for (int r = 0; r < kRows; r++) total[r] = fill(0.0f);
     for (int group = 0; group < groups; group++) {
         const Format& block = blocks[group];
-        __builtin_prefetch(&block + 4);
+        for (size_t line = 0; line < sizeof block; line += 64) __builtin_prefetch(reinterpret_cast<const char*>(&block + kAhead) + line);
         Unpacked weights;
         unpack(block, weights);
         const F32 scale = halves_to_float(block.scale);
-        for (int r = 0; r < kRows; r++) {
-            const GroupScale& of = x.row_scales(row + r)[group];
-            const I32 products = dot<Format>(weights, x.row_bytes(row + r) + group * kGroup, of.sum);
+        const int8_t* bytes = x.bytes + x.at(row, group) * kGroup;
+        const GroupScale* scales = x.scales + x.at(row, group);
+        INFERWAY_UNROLL for (int r = 0; r < kRows; r++) {
+            const GroupScale& of = scales[r];
+            const I32 products = dot<Format>(weights, bytes + r * kGroup, of.sum);
             total[r] = fma(to_float(products), scale * fill(of.scale), total[r]);
             if constexpr (Format::kHasMinimum) total[r] = fma(halves_to_float(block.minimum), fill(of.weighted), total[r]);
         }
     }
-    for (int r = 0; r < kRows; r++) out[r] = total[r];
+    INFERWAY_UNROLL for (int r = 0; r < kRows; r++) out[r] = total[r];
 }
 
 template <class Format, int kRows>
@@ -163,17 +167,18 @@ inline void multiply(const Format* weights, int first, int last, const Activatio
 
 // Round one row to bytes, 32 values per scale; at(i) gives values i .. i + 15. A group that is not finite gets a scale that is not a number.
 template <class At>
-INFERWAY_INLINE void quantise(At at, int inputs, int8_t* bytes, GroupScale* scales) {
-    for (int first = 0; first < inputs; first += kGroup) {
-        const F32 a = at(first), b = at(first + kLanes);
+INFERWAY_INLINE void quantise(At at, const Activations& to, int row) {
+    for (int group = 0; group < to.groups(); group++) {
+        const F32 a = at(group * kGroup), b = at(group * kGroup + kLanes);
         const float top = largest(larger(magnitude(a), magnitude(b))), probe = sum((a - a) + (b - b));
         const F32 factor = fill(top > 0 ? 127.0f / top : 0.0f), shift = fill(kRoundingShift);
         const I32 low = shifted_bits(a * factor + shift), high = shifted_bits(b * factor + shift);
-        store_bytes(bytes + first, low);
-        store_bytes(bytes + first + kLanes, high);
+        int8_t* bytes = to.bytes + to.at(row, group) * kGroup;
+        store_bytes(bytes, low);
+        store_bytes(bytes + kLanes, high);
         const int32_t total = sum(low + high);
         const float scale = top / 127.0f + probe;
-        scales[first / kGroup] = {scale, scale * float(total), total};
+        to.scales[to.at(row, group)] = {scale, scale * float(total), total};
     }
 }
 

@@ -83,8 +83,8 @@ struct Buffers {
         grow(hidden, size_t(rows) * shape.hidden);
         grow(qkv, rows * qkv_size);
         grow(wide, rows * most);
-        grow(bytes, rows * widest);
-        grow(scales, rows * widest / kGroup);
+        grow(bytes, Activations::padded(rows) * widest);
+        grow(scales, Activations::padded(rows) * widest / kGroup);
         row_slice.clear();
         row_position.clear();
         items.clear();
@@ -230,13 +230,11 @@ class Network {
         F32 squares = fill(0.0f);
         for (int i = 0; i < shape_.hidden; i += kLanes) squares = fma(load<F32>(from + i), load<F32>(from + i), squares);
         const F32 factor = fill(1.0f / std::sqrt(sum(squares) / float(shape_.hidden) + shape_.norm_epsilon));
-        const Activations rows = rounded(shape_.hidden);
-        quantise([&](int i) { return load<F32>(from + i) * factor * load<F32>(weights + i); }, shape_.hidden, rows.row_bytes(to), rows.row_scales(to));
+        quantise([&](int i) { return load<F32>(from + i) * factor * load<F32>(weights + i); }, rounded(shape_.hidden), to);
     }
 
     void round_row(int row, const float* from, int inputs) {
-        const Activations to = rounded(inputs);
-        quantise([&](int i) { return load<F32>(from + i); }, inputs, to.row_bytes(row), to.row_scales(row));
+        quantise([&](int i) { return load<F32>(from + i); }, rounded(inputs), row);
     }
 
     // Turn queries and keys by their position and put keys and values into the cache.

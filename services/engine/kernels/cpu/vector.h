@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -35,6 +36,8 @@ using I32 = Lanes<int32_t>;
 using U32 = Lanes<uint32_t>;
 
 #define INFERWAY_INLINE inline __attribute__((always_inline))
+// Before a loop over rows of a tile: its sums must stay in registers.
+#define INFERWAY_UNROLL _Pragma("GCC unroll 16")
 
 template <class V>
 INFERWAY_INLINE V load(const void* from) {
