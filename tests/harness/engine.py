@@ -36,6 +36,8 @@ class GatedRunner:
         self._inner = inner
         self._permits = threading.Semaphore(0)
         self._shut = False
+        self.num_begun = 0
+        """Steps that began, those at the gate included."""
         self.num_failures_wanted = 0
         self.num_sequences: list[int] = []
         """Sequences in every step that ran."""
@@ -60,6 +62,7 @@ class GatedRunner:
 
     def step(self, slices: Sequence[SequenceSlice]) -> list[StepOutput]:
         """See ModelRunner."""
+        self.num_begun += 1
         if self._shut:
             self._permits.acquire()
         self.num_sequences.append(len(slices))

@@ -64,7 +64,10 @@ async def test_session_many_attempts_get_one_message_per_step(running: Running, 
     engine, channel = running
     engine.gate.shut()
     names = [f"a{index}" for index in range(8)]
-    for name in names:
+    num_begun = engine.gate.num_begun
+    await gateway.start(names[0], max_output_tokens=6)
+    await eventually(lambda: engine.gate.num_begun > num_begun)  # The first step waits at the gate, with nobody else in it.
+    for name in names[1:]:
         await gateway.start(name, max_output_tokens=6)
     await wait_load(channel, num_waiting=7)
     engine.gate.allow()
