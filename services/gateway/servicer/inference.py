@@ -14,7 +14,7 @@ from services.gateway.models import Models
 from services.gateway.pipeline import Pipeline
 from services.gateway.request import MAX_MESSAGES, GenerationRequest, Message, SamplingParams
 from services.gateway.servicer.metadata import Context, authorization, make_call, send_headers, when_done
-from services.kit.errors import DeadlineExceeded, FieldError, InferwayError, InvalidArgument
+from services.kit.errors import Cancelled, DeadlineExceeded, FieldError, InferwayError, InvalidArgument
 
 _START_TIMEOUT_S = 10.0
 
@@ -47,6 +47,10 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
             _raise_wrong_message(listener)
             for response in _ending(answer.ending):
                 yield response
+        except Cancelled:
+            # A message out of turn cancels too; before the first token that is all that the answer knows.
+            _raise_wrong_message(listener)
+            raise
         finally:
             listener.cancel()
             answer.cancel()

@@ -142,6 +142,19 @@ async def test_generate_first_message_has_to_be_start(gateway: RunningGateway) -
     assert (await refusal(gateway)).code == "INVALID_ARGUMENT"
 
 
+async def test_generate_second_start_before_the_first_token_is_named_too(mesh: Mesh) -> None:
+    engine = await mesh.add_engine(play=None)
+    gateway = await mesh.start_gateway()
+    call = generate(gateway)
+    await call.write(start())
+    attempt = await engine.next_attempt()
+    await call.write(start())
+    await attempt.cancelled.wait()
+    attempt.finish(engine_pb2.FINISH_REASON_CANCELLED)
+    assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "start is allowed once" in await call.details()
+
+
 async def test_generate_second_start_ends_the_call(mesh: Mesh) -> None:
     engine = await mesh.add_engine(play=None)
     gateway = await mesh.start_gateway()
