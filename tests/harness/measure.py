@@ -17,7 +17,7 @@ IN_WORK = "inferway_gateway_requests_in_work"
 async def loads(mesh: Mesh) -> list[engine_pb2.WatchLoadResponse]:
     """What every replica says about itself now."""
     found = []
-    for port in mesh.replica_ports():
+    for port in mesh.ports_of_replicas().values():
         async with connect(f"127.0.0.1:{port}") as channel:
             call = engine_pb2_grpc.EngineStub(channel).WatchLoad(engine_pb2.WatchLoadRequest(), timeout=5)
             found.append(await call.read())

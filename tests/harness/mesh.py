@@ -84,10 +84,10 @@ class Mesh:
                 found[variables["INFERWAY_ENGINE_REPLICA_ID"]] = process
         return found
 
-    def replica_ports(self) -> list[int]:
-        """gRPC ports of the engine replicas."""
-        ports = (_environ_of(process.pid).get("INFERWAY_ENGINE_PORT") for process in self.replicas().values())
-        return [int(port) for port in ports if port]
+    def ports_of_replicas(self) -> dict[str, int]:
+        """gRPC ports of the engine replicas, by slot; a replica that has just gone is left out."""
+        ports = {slot: _environ_of(process.pid).get("INFERWAY_ENGINE_PORT") for slot, process in self.replicas().items()}
+        return {slot: int(port) for slot, port in ports.items() if port}
 
     async def until_ready(self, name: str, other_than: ProcessIdentity, timeout_s: float = 60.0) -> None:
         """Waits until the supervisor has replaced a process and its successor is ready."""

@@ -1,0 +1,81 @@
+"""The mesh on the real model: right answers, an exact bill, and a stream that survives the death of its replica word for word."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from inferway.engine.v1 import engine_pb2, engine_pb2_grpc
+from services.kit.channel import connect
+from tests.harness import smollm
+from tests.harness.bill import Bill
+from tests.harness.mesh import Mesh, running_mesh
+from tests.harness.traffic import Clients, Told
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+
+QUESTION = "Explain in a few sentences why the sky is blue."
+
+
+@pytest.fixture(scope="module")
+def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mesh]:
+    smollm.smollm()
+    models = smollm.HOME / "models"
+    with running_mesh(tmp_path_factory.mktemp("real"), models, INFERWAY_ENGINE_RUNNER="torch", INFERWAY_LOCAL_BROKER="tansu") as mesh:
+        yield mesh
+
+
+async def test_answer_knows_the_capital_of_france(mesh: Mesh) -> None:
+    async with Clients(mesh) as clients:
+        told = await clients.ask_whole("What is the capital of France?")
+    assert "Paris" in told.text
+
+
+def test_smoke_on_the_real_model_finds_nothing_wrong(mesh: Mesh) -> None:
+    done = mesh.run("smoke", "--json", "--requests", "12", "--max-tokens", "12")
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["ok"], report["failed"], report["ledger_equal"]) == (0, 12, [], True)
+
+
+async def test_stream_survives_the_death_of_its_replica_word_for_word(mesh: Mesh) -> None:
+    async with Clients(mesh) as clients:
+        reference = await clients.ask_stream(QUESTION, max_tokens=60)
+        task = asyncio.ensure_future(clients.ask_stream(QUESTION, max_tokens=60))
+        slot = await busy_replica(mesh)
+        mesh.replicas()[slot].signal(signal.SIGKILL)
+        resumed = await task
+    assert (resumed.failure, resumed.text, resumed.completion_tokens) == ("", reference.text, reference.completion_tokens)
+    await check_attempts(mesh, resumed)
+
+
+async def busy_replica(mesh: Mesh) -> str:
+    """The slot that has made at least ten tokens of the one running request."""
+    channels = {slot: connect(f"127.0.0.1:{port}") for slot, port in mesh.ports_of_replicas().items()}
+    found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def watch(slot: str) -> None:
+        first = None
+        async for load in engine_pb2_grpc.EngineStub(channels[slot]).WatchLoad(engine_pb2.WatchLoadRequest(), timeout=60):
+            first = load.output_tokens_total if first is None else first
+            if load.num_running and load.output_tokens_total >= first + 10 and not found.done():
+                found.set_result(slot)
+
+    watchers = [asyncio.ensure_future(watch(slot)) for slot in channels]
+    slot = await asyncio.wait_for(found, 60)
+    for watcher in watchers:
+        watcher.cancel()
+    await asyncio.wait(watchers)
+    for channel in channels.values():
+        await channel.close()
+    return slot
+
+
+async def check_attempts(mesh: Mesh, told: Told) -> None:
+    """Billed as if nothing had happened; the second attempt says that it went on behind delivered tokens."""
+    await Bill(mesh).until_equal([told])
+    (row,) = (await Bill(mesh).rows([told.completion_id]))[told.completion_id]
+    assert row.attempts[-1].resumed_tokens > 0
