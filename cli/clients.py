@@ -16,6 +16,9 @@ from inferway.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
 from services.kit import channel, status
 
 R = TypeVar("R")
+MAX_COUNT = 2**32 - 1
+"""Largest count or number of seconds that fits the messages."""
+
 _TIMEOUT_S = 10.0
 _PAGE_SIZE = 1000
 

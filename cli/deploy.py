@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.clients import control_plane
+from cli.clients import MAX_COUNT, control_plane
 from cli.console import console
 from cli.errors import CommandError
 from cli.settings import current
@@ -17,9 +17,11 @@ _DRAIN_TIMEOUT_S = 30
 
 def deploy(
     model: Annotated[str, typer.Argument(help="A model of the store; see `inferway model list`.")],
-    replicas: Annotated[int, typer.Option("--replicas", "-n", min=0, help="How many replicas shall run.")] = 1,
+    replicas: Annotated[int, typer.Option("--replicas", "-n", min=0, max=MAX_COUNT, help="How many replicas shall run.")] = 1,
     version: Annotated[str, typer.Option(help="Version of the weights; the newest when not given.")] = "",
-    drain_timeout_s: Annotated[int, typer.Option(min=0, help="Seconds for a removed replica to finish its work.")] = _DRAIN_TIMEOUT_S,
+    drain_timeout_s: Annotated[
+        int, typer.Option(min=0, max=MAX_COUNT, help="Seconds for a removed replica to finish its work.")
+    ] = _DRAIN_TIMEOUT_S,
     setting: Annotated[list[str] | None, typer.Option("--set", help="Engine setting as name=value; may be repeated.")] = None,
     wait: Annotated[bool, typer.Option(help="Wait until the replicas are ready.")] = True,
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.clients import control_plane
+from cli.clients import MAX_COUNT, control_plane
 from cli.console import console
 from cli.settings import current
 from inferway.scheduler.v1 import scheduler_pb2
@@ -14,7 +14,9 @@ from inferway.scheduler.v1 import scheduler_pb2
 def drain(
     replica: Annotated[str, typer.Argument(help="A replica; another one is started in its place.")] = "",
     node: Annotated[str, typer.Option(help="All replicas of this node, which gets no new ones.")] = "",
-    timeout_s: Annotated[int | None, typer.Option(min=0, help="Seconds for running work; the deployment's when not given.")] = None,
+    timeout_s: Annotated[
+        int | None, typer.Option(min=0, max=MAX_COUNT, help="Seconds for running work; the deployment's when not given.")
+    ] = None,
 ) -> None:
     """Let running work finish and give no more to a replica, or to all replicas of a node."""
     if bool(replica) == bool(node):

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.clients import control_plane
+from cli.clients import MAX_COUNT, control_plane
 from cli.console import console
 from cli.settings import current
 from cli.settled import settled
@@ -13,7 +13,7 @@ from cli.settled import settled
 
 def scale(
     model: Annotated[str, typer.Argument(help="A deployed model.")],
-    replicas: Annotated[int, typer.Argument(min=0, help="How many replicas shall run; 0 stops all.")],
+    replicas: Annotated[int, typer.Argument(min=0, max=MAX_COUNT, help="How many replicas shall run; 0 stops all.")],
     wait: Annotated[bool, typer.Option(help="Wait until it is so.")] = True,
 ) -> None:
     """Set the number of replicas; removed ones finish their work first."""

@@ -47,6 +47,10 @@ def test_command_whose_service_does_not_answer_raises_unavailable(invoke: CliRun
     "command",
     [
         ["scale", "m", "-1"],
+        ["scale", "m", "4294967296"],
+        ["deploy", "m", "-n", "4294967296"],
+        ["deploy", "m", "--drain-timeout-s", "4294967296"],
+        ["drain", "m-0", "--timeout-s", "4294967296"],
         ["smoke", "-n", "0"],
         ["usage", "--by", "request", "--model", "m"],
         ["up", "--runner", "x"],
