@@ -13,7 +13,7 @@ from deploy.local.settings import BrokerChoice, Runner, Settings
 
 
 def up(
-    runner: Annotated[Runner | None, typer.Option(help="Engine back end: the real model, or the deterministic stand-in for tests.")] = None,
+    runner: Annotated[Runner | None, typer.Option(help="Engine back end: torch, native CPU kernels, or a stand-in (sim).")] = None,
     replicas: Annotated[int | None, typer.Option(min=1, help="Replicas of the demo model at the first start (default 2).")] = None,
     port_base: Annotated[int | None, typer.Option(help="First port of the mesh (default 8400).")] = None,
     broker: Annotated[BrokerChoice | None, typer.Option(help="Broker to start (default: Apache Kafka where it can run).")] = None,

@@ -13,7 +13,9 @@ from deploy.local.ports import DEFAULT_BASE, PortPlan
 class Runner(StrEnum):
     """The engine back end of the replicas."""
 
+    AUTO = "auto"
     TORCH = "torch"
+    CPU = "cpu"
     SIM = "sim"
 
 

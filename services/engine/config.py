@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from services.engine.runner import RunnerSettings
+from services.engine.runner_registry import RUNNERS
 from services.kit.config import load, require
 
 PREFIX = "INFERWAY_ENGINE_"
@@ -33,6 +34,7 @@ class EngineConfig:
     """Empty: attempt records stay in the outbox."""
     outbox_max_bytes: int = 256 * 1024 * 1024
     runner: str = "torch"
+    """`torch`: float32 or bfloat16 as `dtype` says; `cpu`: native quantised kernels; `auto`: `cpu` on a CPU, `torch` on a GPU; `sim`."""
     device: str = "cpu"
     dtype: str = "float32"
     threads: int = 1
@@ -58,6 +60,7 @@ class EngineConfig:
             require(getattr(self, name) >= 1, f"{name} must be at least 1")
         for name in ("max_num_waiting", "drain_timeout_s", "sim_step_ms", "sim_eos_every"):
             require(getattr(self, name) >= 0, f"{name} must not be negative")
+        require(self.runner in RUNNERS, f"runner must be one of {', '.join(sorted(RUNNERS))}")
         require(self.heartbeat_bound_s > 0, "heartbeat_bound_s must be above 0")
         require(self.max_step_tokens >= self.max_num_sequences, "max_step_tokens must be at least max_num_sequences")
         require(not self.kafka_bootstrap or bool(self.etcd_endpoints), "kafka_bootstrap needs etcd_endpoints, where the watermark is")

@@ -21,8 +21,8 @@ _FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-pthread", "-ffp-contract=of
 _TIMEOUT_S = 300.0
 
 
-class KernelBuildError(Exception):
-    """The kernels cannot be built here. `remedy` is what an operator can do about it."""
+class NoKernelsError(Exception):
+    """The kernels cannot run here. `remedy` is what an operator can do about it."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(reason)
@@ -30,7 +30,7 @@ class KernelBuildError(Exception):
 
 
 def library(home: Path, level: InstructionSet, environ: Mapping[str, str] = os.environ) -> Path:
-    """The shared library for `level`, built when it is not there yet (seconds; safe beside other processes). KernelBuildError when not.
+    """The shared library for `level`, built when it is not there yet (seconds; safe beside other processes). NoKernelsError when not.
 
     The file name carries a digest of sources, flags and compiler: any change of them builds anew.
     """
@@ -47,7 +47,7 @@ def library(home: Path, level: InstructionSet, environ: Mapping[str, str] = os.e
             if not path.exists():
                 _build(compiler, flags, path)
     except OSError as error:
-        raise KernelBuildError(f"{folder} cannot hold the native kernels: {error.strerror}", "make INFERWAY_HOME writable") from error
+        raise NoKernelsError(f"{folder} cannot hold the native kernels: {error.strerror}", "make INFERWAY_HOME writable") from error
     return path
 
 
@@ -58,7 +58,7 @@ def _compiler(environ: Mapping[str, str]) -> str:
         if found:
             return found
     missing = f"the C++ compiler {named} of CXX was not found" if named else "no C++ compiler was found"
-    raise KernelBuildError(missing, "install g++ 11 or clang++ 15 (or newer), or name one in CXX, and start the replica again")
+    raise NoKernelsError(missing, "install g++ 11 or clang++ 15 (or newer), or name one in CXX, and start the replica again")
 
 
 def _digest(compiler: str, flags: tuple[str, ...]) -> str:
@@ -82,10 +82,10 @@ def _build(compiler: str, flags: tuple[str, ...], path: Path) -> None:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise KernelBuildError(
+            raise NoKernelsError(
                 f"the C++ compiler did not end within {_TIMEOUT_S:.0f} s", "start the replica again on an idle machine"
             ) from error
         if result.returncode:
             logger.error("the CPU kernels do not compile", extra={"compiler_output": result.stderr[-2000:]})
-            raise KernelBuildError("the C++ compiler refused the kernels", "use g++ 11 or clang++ 15 or newer (name it in CXX)")
+            raise NoKernelsError("the C++ compiler refused the kernels", "use g++ 11 or clang++ 15 or newer (name it in CXX)")
         os.replace(built, path)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from services.engine.cpu_runner.instruction_set import InstructionSet, best_for, cpu_features
-from services.engine.cpu_runner.kernel_build import KernelBuildError, library
+from services.engine.cpu_runner.kernel_build import NoKernelsError, library
 from services.engine.cpu_runner.native import GROUP, HEAD_DIMS, LANES, MAX_HEADS_PER_KV_HEAD, Format, Kernels, Network, PackedWeights, Shape
 from services.engine.cpu_runner.weights import pack_weights
 from services.engine.runner import ModelInfo, RunnerSettings, SamplingParams, SequenceSlice, StepOutput
@@ -36,13 +36,13 @@ class CpuRunner:
     def load(cls, settings: RunnerSettings, level: InstructionSet | None = None) -> "CpuRunner":
         """Load, verify and pack the model for `level` (default: the best of this CPU).
 
-        KernelBuildError where the kernels cannot run or cannot run this model, ConfigError for settings that cannot serve, the model
+        NoKernelsError where the kernels cannot run or cannot run this model, ConfigError for settings that cannot serve, the model
         store's errors for a bad model.
         """
         if settings.device != "cpu":
             raise ConfigError(f"device {settings.device!r} is not supported by the cpu runner; use cpu, or the torch runner")
-        if settings.block_size < 1 or settings.block_size % LANES:
-            raise ConfigError(f"block size {settings.block_size} is not a multiple of {LANES}")
+        if settings.block_size % LANES:
+            raise NoKernelsError(f"block size {settings.block_size} is not a multiple of {LANES}", f"set a block size of {LANES}")
         torch.set_num_threads(settings.threads)
         chosen = level or best_for(cpu_features())
         version = ModelStore(settings.home).get(settings.model, settings.version)
@@ -138,18 +138,18 @@ def _kernels(home: Path, level: InstructionSet) -> Kernels:
     try:
         return Kernels(path)
     except OSError as error:
-        raise KernelBuildError(f"{path.name} cannot be loaded", f"remove {path.name} from INFERWAY_HOME/kernels and start again") from error
+        raise NoKernelsError(f"{path.name} cannot be loaded", f"remove {path.name} from INFERWAY_HOME/kernels and start again") from error
 
 
 def _check(config: LlamaConfig) -> None:
-    """KernelBuildError for a network that the kernels have no shape for."""
+    """NoKernelsError for a network that the kernels have no shape for."""
     widths = (config.hidden_size, config.intermediate_size, config.num_heads * config.head_dim)
     if any(width % GROUP for width in widths):
-        raise KernelBuildError(f"the model's widths {widths} are not multiples of {GROUP}", "serve this model with the torch runner")
+        raise NoKernelsError(f"the model's widths {widths} are not multiples of {GROUP}", "serve this model with the torch runner")
     if config.head_dim not in HEAD_DIMS or config.num_heads % config.num_kv_heads:
-        raise KernelBuildError(f"the model's head size {config.head_dim} has no kernel", "serve this model with the torch runner")
+        raise NoKernelsError(f"the model's head size {config.head_dim} has no kernel", "serve this model with the torch runner")
     if config.num_heads // config.num_kv_heads > MAX_HEADS_PER_KV_HEAD:
-        raise KernelBuildError("too many heads share a KV head of the model", "serve this model with the torch runner")
+        raise NoKernelsError("too many heads share a KV head of the model", "serve this model with the torch runner")
 
 
 def _shape(config: LlamaConfig, settings: RunnerSettings) -> Shape:
