@@ -43,6 +43,8 @@ class Outbox:
         self._jobs: deque[_Job] = deque()
         self._wake = threading.Condition()
         self._closing = False
+        self._is_refused = False
+        self._trial: asyncio.Future[None] | None = None
         self._changed = asyncio.Event()
         self._thread = threading.Thread(target=self._write_until_closed, name="outbox-writer", daemon=True)
         self._thread.start()
@@ -78,7 +80,12 @@ class Outbox:
         return self._file.oldest_unix_ms
 
     def require_room(self) -> None:
-        """Raises OutboxFull above 90 % of the bound: ask before work is accepted, so that accepted work finds room for its record."""
+        """Ask before work is accepted, so that accepted work finds room for its record. Raises OutboxFull above 90 % of the bound, and
+        OutboxUnavailable after an append that the disk refused, until it takes something again; each question makes it try.
+        """
+        if self._is_refused:
+            self._try_write()
+            raise OutboxUnavailable("usage records cannot be stored at present", retry_after_s=5.0)
         if self._file.num_bytes > self._file.max_bytes * _ROOM_FRACTION:
             raise OutboxFull("the outbox of usage records is nearly full", retry_after_s=5.0)
 
@@ -124,6 +131,16 @@ class Outbox:
         self._enqueue(_Job(future, call=call))
         return await future
 
+    def _try_write(self) -> None:
+        if self._trial is None or self._trial.done():
+            self._trial = self._loop.create_future()
+            self._trial.add_done_callback(self._take_trial)
+            self._enqueue(_Job(self._trial, call=self._file.try_write))
+
+    def _take_trial(self, trial: asyncio.Future[None]) -> None:
+        if not trial.cancelled() and trial.exception() is None:
+            self._is_refused = False
+
     def _enqueue(self, job: _Job) -> None:
         with self._wake:
             if self._closing:
@@ -168,6 +185,8 @@ class Outbox:
 
     def _resolve(self, jobs: list[_Job], outcomes: list[Any]) -> None:
         for job, outcome in zip(jobs, outcomes, strict=True):
+            if job.draft is not None:
+                self._is_refused = isinstance(outcome, OutboxUnavailable)
             if job.future.done():
                 continue
             if isinstance(outcome, Exception):

@@ -129,6 +129,27 @@ async def test_append_that_the_disk_refuses_raises_and_the_writer_goes_on(outbox
     assert outbox.num_rows == 2
 
 
+async def test_require_room_takes_no_work_while_the_disk_refuses_records(outbox: Outbox, tmp_path: Path) -> None:
+    """Else the work of a whole outage would be done, and given away, without a bill."""
+    other = sqlite3.connect(tmp_path / "own.sqlite", isolation_level=None)
+    other.execute("CREATE TRIGGER refuse BEFORE UPDATE ON identity BEGIN SELECT RAISE(ABORT, 'no space'); END")
+    outbox.require_room()
+    with pytest.raises(OutboxUnavailable):
+        await outbox.append("t", b"k", _numbered)
+    for _ in range(3):
+        with pytest.raises(OutboxUnavailable):
+            outbox.require_room()
+        await outbox.read(0, 1)  # The trial comes before it.
+    other.execute("DROP TRIGGER refuse")
+    other.close()
+
+    with pytest.raises(OutboxUnavailable):
+        outbox.require_room()
+    await outbox.read(0, 1)
+    outbox.require_room()
+    assert await outbox.append("t", b"k", _numbered) == 1
+
+
 async def test_append_after_close_is_refused(tmp_path: Path) -> None:
     outbox = Outbox.open(tmp_path / "own.sqlite", max_bytes=1000)
     await outbox.close()
