@@ -153,12 +153,11 @@ def _loading() -> Unavailable:
 
 def load_model(store: ModelStore, name: str, version: str) -> ServedModel:
     """Reads a version's template and tokenizer; NotFound or DataLoss when they cannot be used. Blocks."""
-    stored = store.get(name, version)
-    template = ChatTemplate(
-        stored.read(CHAT_TEMPLATE).decode(),
-        stored.read(TOKENIZER).decode(),
-        bos_token_id=stored.bos_token_id,
-        eos_token_ids=stored.eos_token_ids,
-    )
-    created = int(stored.path.stat().st_mtime)
-    return ServedModel(stored.name, stored.version, stored.max_context_tokens, created, template)
+    try:
+        stored = store.get(name, version)
+        template, tokenizer = stored.read(CHAT_TEMPLATE).decode(), stored.read(TOKENIZER).decode()
+        created = int(stored.path.stat().st_mtime)
+    except (OSError, UnicodeDecodeError) as error:  # A store that another process changes, or may read and we may not.
+        raise DataLoss(f"the files of model {name} cannot be read: {type(error).__name__}") from error
+    usable = ChatTemplate(template, tokenizer, bos_token_id=stored.bos_token_id, eos_token_ids=stored.eos_token_ids)
+    return ServedModel(stored.name, stored.version, stored.max_context_tokens, created, usable)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import TypeVar
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
@@ -15,6 +16,8 @@ from services.kit.errors import Unavailable
 from services.kit.etcd import EtcdClient, EtcdError, txn
 
 log = logging.getLogger(__name__)
+
+M = TypeVar("M", bound=Message)
 
 _RETRY_S = 1.0
 
@@ -38,8 +41,7 @@ class RegistryAdminStore:
 
     async def tenants(self) -> list[TenantRecord]:
         """See AdminStore."""
-        listing = await self._client.get_prefix(keyspace.tenants())
-        found = (json_format.Parse(kv.value, registry_pb2.Tenant(), ignore_unknown_fields=True) for kv in listing.kvs)
+        found = [tenant for _, tenant in await self._list(keyspace.tenants(), registry_pb2.Tenant)]
         return [TenantRecord(t.tenant_id, t.display_name, t.cache_salt, t.created_unix_ms) for t in found]
 
     async def create_key(self, sha256: str, key: KeyRecord) -> bool:
@@ -55,14 +57,12 @@ class RegistryAdminStore:
 
     async def keys(self) -> list[KeyRecord]:
         """See AdminStore."""
-        listing = await self._client.get_prefix(keyspace.api_keys())
-        return [_key_record(_parse_key(kv.value)) for kv in listing.kvs]
+        return [_key_record(key) for _, key in await self._list(keyspace.api_keys(), registry_pb2.ApiKey)]
 
     async def delete_key(self, key_id: str) -> bool:
         """See AdminStore."""
-        listing = await self._client.get_prefix(keyspace.api_keys())
-        found = next((kv for kv in listing.kvs if _parse_key(kv.value).key_id == key_id), None)
-        return found is not None and await self._client.delete(found.key) > 0
+        found = next((path for path, key in await self._list(keyspace.api_keys(), registry_pb2.ApiKey) if key.key_id == key_id), None)
+        return found is not None and await self._client.delete(found) > 0
 
     async def ensure_operator_key(self, secret: str, clock: Clock) -> None:
         """Makes the record of an operator's key unless it is there. Waits for the registry as long as it takes; logs no secret."""
@@ -77,6 +77,16 @@ class RegistryAdminStore:
                 continue
             log.info("operator key is in place", extra={"fields": {"created": result.succeeded}})
             return
+
+    async def _list(self, prefix: str, message_type: type[M]) -> list[tuple[str, M]]:
+        """Paths and messages; what does not parse is logged and left out, so that it stands in nobody's way."""
+        found: list[tuple[str, M]] = []
+        for kv in (await self._client.get_prefix(prefix)).kvs:
+            try:
+                found.append((kv.key, json_format.Parse(kv.value, message_type(), ignore_unknown_fields=True)))
+            except (json_format.ParseError, UnicodeDecodeError):
+                log.error("registry value does not parse and is skipped", extra={"fields": {"key": kv.key}})
+        return found
 
 
 def _key_message(key: KeyRecord) -> registry_pb2.ApiKey:
@@ -93,10 +103,6 @@ def _key_message(key: KeyRecord) -> registry_pb2.ApiKey:
 
 def _key_record(key: registry_pb2.ApiKey) -> KeyRecord:
     return KeyRecord(key.key_id, key.tenant_id, key.display_name, tuple(key.models), key.expires_unix_ms, key.created_unix_ms, key.admin)
-
-
-def _parse_key(value: bytes) -> registry_pb2.ApiKey:
-    return json_format.Parse(value, registry_pb2.ApiKey(), ignore_unknown_fields=True)
 
 
 def _value(message: Message) -> bytes:

@@ -6,8 +6,9 @@ import grpc
 import pytest
 
 from inferway.edge.v1 import admin_pb2 as pb
-from services.kit import status
+from services.kit import keyspace, status
 from services.kit.errors import InferwayError
+from tests.contract.gateway.conftest import Mesh
 from tests.harness.eventually import eventually
 from tests.harness.gateway_service import ADMIN_SECRET, SECRET, RunningGateway, collect, credentials, request
 
@@ -90,3 +91,14 @@ async def test_admin_faults_of_the_caller_are_named(gateway: RunningGateway) -> 
 async def test_admin_limits_are_not_served_yet(gateway: RunningGateway) -> None:
     error = await refusal(gateway, "SetTenantLimits", pb.SetTenantLimitsRequest(tenant_id="acme"))
     assert (error.code, error.reason) == ("UNIMPLEMENTED", "UNIMPLEMENTED")
+
+
+async def test_admin_one_unreadable_record_does_not_keep_other_keys_from_being_listed_and_revoked(
+    gateway: RunningGateway, mesh: Mesh
+) -> None:
+    await mesh.client.put(keyspace.api_key("0" * 64), b"no json")
+    await mesh.client.put(keyspace.tenant("aaa"), b"no json")
+    listed = await ask(gateway, "ListApiKeys", pb.ListApiKeysRequest(tenant_id="acme"))
+    assert {key.key_id for key in listed.keys} == {"key_acme", "key_limited"}
+    assert "acme" in {tenant.tenant_id for tenant in (await ask(gateway, "ListTenants", pb.ListTenantsRequest())).tenants}
+    await ask(gateway, "RevokeApiKey", pb.RevokeApiKeyRequest(key_id="key_acme"))

@@ -12,7 +12,7 @@ from services.gateway.keys import Identity
 from services.gateway.models import Models
 from services.gateway.request import Message
 from services.kit.errors import InferwayError, NotFound, Unavailable
-from services.kit.model_store import TOKENIZER, ModelStore
+from services.kit.model_store import TOKENIZER, ModelStore, ModelVersion
 from tests.harness.eventually import eventually
 from tests.harness.tiny_model import write_tiny_model
 
@@ -186,3 +186,22 @@ async def test_version_of_a_replica_that_is_not_in_the_store_is_passed_over(mode
     fleet.set(tiny=("", 1))
     await models.wait_ready()
     assert models.resolve("tiny", ANYBODY).version == stored
+
+
+@pytest.mark.parametrize("fault", [PermissionError(13, "no"), UnicodeDecodeError("utf-8", b"x", 0, 1, "no")])
+async def test_model_whose_files_cannot_be_used_harms_no_other_model(
+    models: Models, fleet: MemoryFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    write_tiny_model(tmp_path, "good")
+    usual = ModelStore.get
+
+    def get(store: ModelStore, name: str, version: str = "") -> ModelVersion:
+        if name == "bad":
+            raise fault
+        return usual(store, name, version)
+
+    monkeypatch.setattr(ModelStore, "get", get)
+    fleet.set(bad=("", 1), good=("", 1))
+    async with asyncio.timeout(10):
+        await models.wait_ready()
+    assert [model.name for model in models.visible(ANYBODY)] == ["good"]
