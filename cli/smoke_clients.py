@@ -47,8 +47,8 @@ class RestClient:
         answer = await self._client.chat.completions.create(
             model=model, messages=[{"role": "user", "content": question}], max_completion_tokens=max_tokens
         )
-        if answer.usage is None or not answer.choices[0].message.content:
-            return Failure(self.surface, "the answer has no usage or no text")
+        if answer.usage is None or not answer.choices[0].finish_reason:
+            return Failure(self.surface, "the answer has no usage or no finish reason")
         return Answer(self.surface, answer.id, answer.model, answer.choices[0].finish_reason, _usage(answer.usage), None)
 
     async def _streamed(self, model: str, question: str, max_tokens: int) -> Answer | Failure:
@@ -67,8 +67,8 @@ class RestClient:
                 if choice.delta.content and ttft_s is None:
                     ttft_s = time.monotonic() - begun
                 finish_reason = choice.finish_reason or finish_reason
-        if usage is None or ttft_s is None or not finish_reason:
-            return Failure(self.surface, "the stream ended without text, finish reason or usage")
+        if usage is None or not finish_reason:
+            return Failure(self.surface, "the stream ended without finish reason or usage")
         return Answer(self.surface, completion_id, model, finish_reason, _usage(usage), ttft_s)
 
 
@@ -106,8 +106,8 @@ class GrpcClient:
                     finish_reason = message.finished.finish_reason
                 case "usage":
                     usage = message.usage
-        if usage is None or ttft_s is None or not finish_reason:
-            return Failure(self.surface, "the stream ended without text, finish reason or usage")
+        if usage is None or not finish_reason:
+            return Failure(self.surface, "the stream ended without finish reason or usage")
         told = Usage(usage.prompt_tokens, usage.completion_tokens, usage.cached_prompt_tokens)
         return Answer(self.surface, accepted.completion_id, accepted.model, finish_reason, told, ttft_s)
 
