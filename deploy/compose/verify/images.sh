@@ -35,7 +35,8 @@ make_base_image() {
   step "Making the base image with debootstrap"
   local mirror root="$work/root" bundle=/etc/ssl/certs/ca-certificates.crt
   mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | grep -oE 'https?://[^ ]+/debian/?( |$)' | head -1 | tr -d ' ') || true
-  debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates bookworm "$root" "${mirror:-http://deb.debian.org/debian}" \
+  [ -n "$mirror" ] || { echo "no Debian mirror in this machine's apt sources: set INFERWAY_BASE_IMAGE to an image with Python 3.11" >&2; exit 1; }
+  debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates bookworm "$root" "$mirror" \
     >"$work/debootstrap.log" 2>&1 || { tail -20 "$work/debootstrap.log"; exit 1; }
   cp "${SSL_CERT_FILE:-$bundle}" "$root$bundle"
   ln -sf python3 "$root/usr/bin/python"
