@@ -1,6 +1,7 @@
 """The Session links: one stream per engine replica carries all attempts of this gateway; when it breaks, all of them are lost at once."""
 
 import asyncio
+import contextvars
 import logging
 from collections.abc import Callable
 
@@ -52,7 +53,8 @@ class EngineSessions:
             assert self._tasks is not None, "run() owns the sessions and was not started"
             session = _Session(self._connect(grant.address), self._gateway_id)
             self._sessions[grant.address] = session
-            self._tasks.create_task(self._attend(grant.address, session))
+            # In a context of its own: it outlives the request that happens to be the first, and is none of its business.
+            self._tasks.create_task(self._attend(grant.address, session), context=contextvars.Context())
         return session.start(attempt)
 
     async def _attend(self, address: str, session: "_Session") -> None:

@@ -111,6 +111,17 @@ async def test_replica_that_is_restarted_gets_a_new_session(mesh: Mesh) -> None:
     assert engine.num_sessions == 2
 
 
+async def test_end_of_a_session_is_not_logged_as_news_of_the_request_that_opened_it(mesh: Mesh, capsys: pytest.CaptureFixture[str]) -> None:
+    engine = await mesh.add_engine()
+    gateway = await mesh.start_gateway()
+    await collect(gateway.chat(request()))
+    await engine.kill()
+    await eventually(lambda: gateway.service.num_sessions == 0)
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines() if "session with a replica ended" in line]
+    assert len(lines) == 1
+    assert "request" not in lines[0]
+
+
 async def test_requests_share_one_session_per_replica(gateway: RunningGateway, mesh: Mesh) -> None:
     await asyncio.gather(*(collect(gateway.chat(request())) for _ in range(20)))
     assert mesh.engine.num_sessions == 1
