@@ -96,6 +96,22 @@ async def test_watcher_that_slept_through_a_compaction_catches_up(mesh: Mesh, re
     assert mesh.child(name).identity == sleeper
 
 
+async def test_dead_replica_does_not_live_on_in_a_registry_that_restarts(mesh: Mesh, registry: EtcdClient) -> None:
+    """Each restart gives every lease its whole time again: the connection to the replica is what tells, not its entry."""
+    async with Clients(mesh) as clients:
+        reference = (await clients.ask_whole("hi", 20)).text
+        slot, dead = sorted(mesh.replicas().items())[0]
+        dead.signal(signal.SIGKILL)
+        told = []
+        for _ in range(2):
+            await mesh.until_ready("etcd", mesh.kill("etcd"))
+            told += await asyncio.gather(*(clients.surfaces[number % 3]("hi", 20) for number in range(6)))
+    assert [one.failure for one in told if one.failure] == []
+    assert {one.text for one in told} == {reference}
+    await eventually(lambda: mesh.replicas().get(slot) not in (None, dead))
+    await Bill(mesh).until_equal(told)
+
+
 async def answers(clients: Clients) -> bool:
     return not (await clients.ask_whole("hi", 1)).failure
 

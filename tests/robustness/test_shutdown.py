@@ -1,4 +1,4 @@
-"""A gateway stopped or killed right after its replies, and events that come twice: every reply is on the bill once."""
+"""A gateway ended right after its replies, a broker that falls silent, events that come twice: every reply is on the bill once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from inferway.metering.v1 import records_pb2
 from tests.harness.bill import Bill
 from tests.harness.eventually import eventually
-from tests.harness.measure import at_rest
+from tests.harness.measure import at_rest, scrape
 from tests.harness.mesh import Mesh
 from tests.harness.traffic import Clients
 
@@ -32,6 +32,23 @@ async def test_gateway_ended_right_after_its_replies_loses_no_bill(mesh: Mesh, h
     await mesh.until_ready("gateway", gateway)
     await Bill(mesh).until_equal(told)
     await at_rest(mesh)
+
+
+async def test_broker_that_falls_silent_delays_no_answer_and_loses_no_bill(mesh: Mesh) -> None:
+    """Frozen, not dead: no connection breaks, nothing is acknowledged, and the records wait where they are durable."""
+    await at_rest(mesh)
+    broker = mesh.child("kafka").identity
+    assert broker is not None
+    broker.signal(signal.SIGSTOP)
+    try:
+        async with Clients(mesh) as clients:
+            told = await asyncio.gather(*(clients.surfaces[number % 3](f"Silent {number}?", 3) for number in range(30)))
+        waiting = (await scrape(mesh.ports.gateway_metrics))["inferway_outbox_rows"]
+    finally:
+        broker.signal(signal.SIGCONT)
+    assert [one.failure for one in told if one.failure] == []
+    assert waiting == 30
+    await Bill(mesh).until_equal(told)
 
 
 async def test_event_that_is_sent_again_counts_once_even_after_a_restart(mesh: Mesh) -> None:
