@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 from services.kit.errors import InvalidArgument, MalformedBody
 
 MAX_DEPTH = 64
+MAX_CONTAINERS = 65_536
 
 _BOM = b"\xef\xbb\xbf"
 _TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
@@ -17,14 +18,14 @@ def parse_object(body: bytes, max_bytes: int) -> dict[str, Any]:
     """The JSON object in `body`.
 
     Refused as MALFORMED_BODY: anything that is not one JSON document in UTF-8, a byte-order mark, duplicate keys, NaN and numbers that are
-    not finite, lone surrogates, nesting deeper than MAX_DEPTH, and a document that is not an object. BODY_TOO_LARGE above `max_bytes`.
-    Never raises anything else, however hostile the body is.
+    not finite, lone surrogates, nesting deeper than MAX_DEPTH, more than MAX_CONTAINERS arrays and objects, and a document that is not an
+    object. BODY_TOO_LARGE above `max_bytes`. Never raises anything else, however hostile the body is.
     """
     if len(body) > max_bytes:
         raise InvalidArgument(f"the body has {len(body)} bytes; at most {max_bytes} are accepted", reason="BODY_TOO_LARGE")
     if body.startswith(_BOM):
         raise MalformedBody("the body starts with a byte-order mark; send plain UTF-8")
-    _check_depth(body)
+    _check_nesting(body)
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -49,17 +50,19 @@ def _parse(text: str) -> Any:
         raise MalformedBody("the body holds a number that is too long") from None
 
 
-def _check_depth(body: bytes) -> None:
-    """Counts nesting outside strings before the parser recurses; the exact scan runs only when there are enough brackets to be too deep."""
+def _check_nesting(body: bytes) -> None:
+    """Counts containers outside strings before the parser makes them; the exact scan runs only when there are enough to be too deep."""
     if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         return
-    depth = 0
+    depth = num_containers = 0
     for match in _TOKENS.finditer(body):
         first = match.group()[:1]
         if first in (b"[", b"{"):
-            depth += 1
+            depth, num_containers = depth + 1, num_containers + 1
             if depth > MAX_DEPTH:
                 raise MalformedBody(f"the body is nested deeper than {MAX_DEPTH} levels")
+            if num_containers > MAX_CONTAINERS:
+                raise MalformedBody(f"the body holds more than {MAX_CONTAINERS} arrays and objects")
         elif first != b'"':
             depth -= 1
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gateway.json_body import MAX_DEPTH, parse_object
+from services.gateway.json_body import MAX_CONTAINERS, MAX_DEPTH, parse_object
 from services.kit.errors import InvalidArgument, MalformedBody
 
 _SUITE = Path(__file__).parents[2] / "data" / "jsontestsuite" / "cases.json"
@@ -93,6 +93,13 @@ def test_parse_object_depth_counts_brackets_outside_strings_only() -> None:
         parse(b'{"a":' + deepest + b"}")
     assert parse(b'{"a":"' + b"[{" * 1000 + rb"\"" + b"[" * 1000 + b'"}')["a"].count("[") == 2000
     assert len(parse(b'{"a":[' + b",".join([b"{}"] * 1000) + b"]}")["a"]) == 1000
+
+
+def test_parse_object_many_containers_are_refused_before_they_are_made() -> None:
+    most = in_object(b"[" + b"[]," * (MAX_CONTAINERS - 3) + b'"[[[{{{"]')
+    assert len(parse(most)["value"]) == MAX_CONTAINERS - 2
+    with pytest.raises(MalformedBody, match="arrays and objects"):
+        parse(in_object(b"[" + b"[]," * MAX_CONTAINERS + b"[]]"))
 
 
 def test_parse_object_surrogate_pair_and_nul_are_characters() -> None:
