@@ -30,7 +30,7 @@ class CpuRunner:
         self.info = info
         self._network: Network | None = network
         self._stride = -(-info.vocab_size // LANES) * LANES
-        self._logits = torch.empty(0)
+        self._logits = torch.empty(0, self._stride)
 
     @classmethod
     def load(cls, settings: RunnerSettings, level: InstructionSet | None = None) -> "CpuRunner":

@@ -1,0 +1,74 @@
+"""A llama forward pass that rounds exactly where the CPU kernels round, written for reading: one sequence, no cache, float64."""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from services.kit.model_store import CONFIG, WEIGHTS, ModelVersion
+
+_GROUP = 32
+
+
+def last_logits(version: ModelVersion, tokens: list[int], *, weights_rounded: bool) -> Tensor:
+    """Logits after `tokens`: activations int8 per group of 32, KV bfloat16, and weights as stored or int8 per group of 32."""
+    config = json.loads(version.read(CONFIG))
+    weights = {name: tensor.double() for name, tensor in load_file(Path(version.file(WEIGHTS))).items()}
+    if weights_rounded:
+        weights = {name: _rounded(tensor, half_scale=True) if tensor.ndim == 2 else tensor for name, tensor in weights.items()}
+    hidden = weights["model.embed_tokens.weight"][tokens]
+    for layer in range(config["num_hidden_layers"]):
+        hidden = _layer(hidden, {name.split(f"layers.{layer}.")[-1]: tensor for name, tensor in weights.items()}, config)
+    head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
+    return _product(_norm(hidden[-1:], weights["model.norm.weight"], config), head)[0].float()
+
+
+def _layer(hidden: Tensor, weights: dict[str, Tensor], config: dict[str, float]) -> Tensor:
+    normal = _norm(hidden, weights["input_layernorm.weight"], config)
+    queries, keys, values = (_product(normal, weights[f"self_attn.{name}_proj.weight"]) for name in "qkv")
+    attended = _attend(_turned(queries, config), _bfloat16(_turned(keys, config)), _bfloat16(_heads(values, config)))
+    hidden = hidden + _product(attended, weights["self_attn.o_proj.weight"])
+    normal = _norm(hidden, weights["post_attention_layernorm.weight"], config)
+    gate, up = (_product(normal, weights[f"mlp.{name}_proj.weight"]) for name in ("gate", "up"))
+    return hidden + _product(torch.nn.functional.silu(gate) * up, weights["mlp.down_proj.weight"])
+
+
+def _product(x: Tensor, weight: Tensor) -> Tensor:
+    return _rounded(x) @ weight.T
+
+
+def _rounded(x: Tensor, *, half_scale: bool = False) -> Tensor:
+    groups = x.unflatten(-1, (-1, _GROUP))
+    scale = groups.abs().amax(dim=-1, keepdim=True) / 127
+    scale = scale.half().double() if half_scale else scale
+    return ((groups / scale).round().clamp(-127, 127) * scale).flatten(-2)
+
+
+def _norm(x: Tensor, weight: Tensor, config: dict[str, float]) -> Tensor:
+    return x * (x.pow(2).mean(dim=-1, keepdim=True) + config["rms_norm_eps"]).rsqrt() * weight
+
+
+def _heads(x: Tensor, config: dict[str, float]) -> Tensor:
+    return x.unflatten(-1, (-1, int(config["head_dim"]))).transpose(0, 1)
+
+
+def _turned(x: Tensor, config: dict[str, float]) -> Tensor:
+    """[heads, tokens, head_dim], each half-pair turned by its position."""
+    size = int(config["head_dim"])
+    angles = torch.arange(len(x)).double()[:, None] / config["rope_theta"] ** (torch.arange(0, size, 2).double() / size)
+    low, high = _heads(x, config).chunk(2, dim=-1)
+    return torch.cat([low * angles.cos() - high * angles.sin(), high * angles.cos() + low * angles.sin()], dim=-1)
+
+
+def _bfloat16(x: Tensor) -> Tensor:
+    return x.bfloat16().double()
+
+
+def _attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    shared = len(queries) // len(keys)
+    keys, values = (x.repeat_interleave(shared, dim=0) for x in (keys, values))
+    future = torch.full((keys.shape[1],) * 2, float("-inf"), dtype=torch.float64).triu(1)
+    scores = queries @ keys.transpose(1, 2) / keys.shape[-1] ** 0.5 + future
+    return (scores.softmax(dim=-1) @ values).transpose(0, 1).flatten(1)

@@ -1,0 +1,102 @@
+"""The numbers of a sequence do not depend on batch mates, on where its prompt was cut, on its blocks or on the number of threads."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import gguf
+import pytest
+import torch
+from torch import Tensor
+
+from services.engine.cpu_runner.instruction_set import InstructionSet
+from services.engine.cpu_runner.runner import CpuRunner
+from services.engine.model.importer import import_model
+from services.engine.runner import RunnerSettings, SamplingParams, SequenceSlice
+from tests.harness.cpu_kernels import LEVELS, share_kernels
+from tests.harness.tiny_gguf import TinyGguf
+
+pytestmark = pytest.mark.timeout(180)
+_BLOCKS = 128
+_LENGTHS = [1, 2, 15, 16, 17, 33, 70, 300]
+
+
+@pytest.fixture(params=[(level, kind) for level in LEVELS for kind in ("Q4_1", "Q8_0")], ids=lambda given: "-".join(given), scope="module")
+def runner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CpuRunner]:
+    level, kind = request.param
+    yield (loaded := _load(tmp_path_factory, level, kind, threads=1))
+    loaded.close()
+
+
+def _load(folders: pytest.TempPathFactory, level: InstructionSet, kind: str, threads: int) -> CpuRunner:
+    home = share_kernels(folders.mktemp("tiny"))
+    tiny = TinyGguf(matrix_type=gguf.GGMLQuantizationType[kind])
+    import_model(tiny.write(home / "tiny.gguf"), "tiny", home)
+    runner = CpuRunner.load(RunnerSettings(model="tiny", home=home, num_blocks=_BLOCKS, threads=threads), level)
+    torch.set_num_threads(1)
+    return runner
+
+
+def part(tokens: list[int], start: int, table: list[int], samples: bool = True) -> SequenceSlice:
+    return SequenceSlice(table[0], tokens, start, table, SamplingParams(temperature=0), samples)
+
+
+def prompt(length: int, seed: int) -> list[int]:
+    tokens: list[int] = torch.randint(3, 260, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
+    return tokens
+
+
+def table(seed: int, length: int = 20) -> list[int]:
+    return [(seed * 20 + index * 7) % _BLOCKS for index in range(length)]
+
+
+def alone(runner: CpuRunner, tokens: list[int]) -> Tensor:
+    return runner.forward([part(tokens, 0, list(range(_BLOCKS - 20, _BLOCKS)))])[0][0].clone()
+
+
+@pytest.mark.parametrize("length", _LENGTHS)
+def test_prefill_beside_others_is_bit_equal_to_alone(runner: CpuRunner, length: int) -> None:
+    wanted = [alone(runner, prompt(length, seed)) for seed in range(3)]
+    mates = [part(prompt(11, 9), 0, [60]), part(prompt(40, 8), 0, [61, 62, 63])]
+    mine = [part(prompt(length, seed), 0, list(range(20 * seed, 20 * seed + 20))) for seed in range(3)]
+    found, _ = runner.forward([mates[0], *mine, mates[1]])
+    assert all(torch.equal(found[1 + at], wanted[at]) for at in range(3))
+
+
+@pytest.mark.parametrize("cuts", [[1], [16], [7, 8, 41], list(range(1, 70)), [64, 69]])
+def test_prompt_cut_anywhere_is_bit_equal_to_whole(runner: CpuRunner, cuts: list[int]) -> None:
+    """One token at a time is what decoding does: a resumed sequence, which prefills what it had decoded, gets the same numbers."""
+    tokens = prompt(70, 1)
+    wanted = alone(runner, tokens)
+    for first, last in pairwise([0, *cuts, len(tokens)]):
+        mate = part(prompt(3, 2), 0, [100])
+        found, _ = runner.forward([mate, part(tokens[first:last], first, [9, 4, 77, 50, 3])])
+    assert torch.equal(found[1], wanted)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 8, 9, 31])
+def test_decode_in_a_batch_is_bit_equal_to_alone(runner: CpuRunner, count: int) -> None:
+    lengths = [1 + (seed * 13) % 60 for seed in range(count)]
+    wanted = [alone(runner, prompt(length, seed)) for seed, length in enumerate(lengths)]
+    tables = [list(range(4 * seed, 4 * seed + 4)) for seed in range(count)]
+    for seed, length in enumerate(lengths):
+        if length > 1:
+            runner.forward([part(prompt(length, seed)[:-1], 0, tables[seed], samples=False)])
+    found, _ = runner.forward([part(prompt(length, seed)[-1:], length - 1, tables[seed]) for seed, length in enumerate(lengths)])
+    assert all(torch.equal(found[seed], wanted[seed]) for seed in range(count))
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=str)
+def test_threads_change_no_bit(tmp_path_factory: pytest.TempPathFactory, level: InstructionSet) -> None:
+    one, three = (_load(tmp_path_factory, level, "Q4_1", threads) for threads in (1, 3))
+    slices = [part(prompt(5 + 20 * seed, seed), 0, list(range(8 * seed, 8 * seed + 8))) for seed in range(5)]
+    wanted = one.forward(slices)[0]
+    assert all(torch.equal(three.forward(slices)[0], wanted) for _ in range(10))
+    one.close()
+    three.close()
+
+
+def test_builds_with_fused_sums_agree_bit_for_bit(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A sequence may go on at a replica whose CPU has other registers. (The portable build rounds product and sum apart.)"""
+    fused = [level for level in LEVELS if level is not InstructionSet.PORTABLE]
+    found = [alone(_load(tmp_path_factory, level, "Q4_1", 1), prompt(70, 1)) for level in fused]
+    assert all(torch.equal(logits, found[0]) for logits in found)
