@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from inferway.edge.v1 import inference_pb2, inference_pb2_grpc
 from services.gateway.answer import Accepted, Answer, Ending
@@ -14,7 +15,7 @@ from services.gateway.models import Models
 from services.gateway.pipeline import Pipeline
 from services.gateway.request import MAX_MESSAGES, GenerationRequest, Message, SamplingParams
 from services.gateway.servicer.metadata import Context, authorization, make_call, send_headers, when_done
-from services.kit.errors import Cancelled, DeadlineExceeded, FieldError, InferwayError, InvalidArgument
+from services.kit.errors import Cancelled, DeadlineExceeded, FieldError, InferwayError, InvalidArgument, MalformedBody
 
 _START_TIMEOUT_S = 10.0
 
@@ -80,6 +81,8 @@ async def _first(requests: AsyncIterator[inference_pb2.GenerateRequest]) -> infe
         raise DeadlineExceeded(f"no start message came within {_START_TIMEOUT_S:g} s") from None
     except StopAsyncIteration:
         raise InvalidArgument("the stream ended before a start message came") from None
+    except DecodeError:
+        raise MalformedBody("the first message is not the protobuf message of this method") from None
     if first.WhichOneof("kind") != "start":
         raise FieldError("kind", "the first message must be start")
     return first.start
@@ -93,6 +96,9 @@ async def _listen(requests: AsyncIterator[inference_pb2.GenerateRequest], answer
             return None if request.WhichOneof("kind") == "cancel" else FieldError("kind", "start is allowed once; after it only cancel")
     except grpc.aio.AioRpcError:
         answer.cancel()
+    except DecodeError:
+        answer.cancel()
+        return MalformedBody("a message is not the protobuf message of this method")
     return None
 
 

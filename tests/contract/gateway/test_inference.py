@@ -142,6 +142,13 @@ async def test_generate_first_message_has_to_be_start(gateway: RunningGateway) -
     assert (await refusal(gateway)).code == "INVALID_ARGUMENT"
 
 
+async def test_generate_bytes_that_are_no_message_are_the_callers_fault(gateway: RunningGateway) -> None:
+    raw = gateway.channel.stream_stream("/inferway.edge.v1.Inference/Generate")
+    call = raw(iter([b"\xff\xff\xff"]), metadata=credentials(SECRET), timeout=WAIT_S)
+    assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "protobuf" in await call.details()
+
+
 async def test_generate_second_start_before_the_first_token_is_named_too(mesh: Mesh) -> None:
     engine = await mesh.add_engine(play=None)
     gateway = await mesh.start_gateway()

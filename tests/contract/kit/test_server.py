@@ -153,3 +153,14 @@ async def test_headers_as_long_as_the_edge_passes_are_never_refused_by_lot(chann
     for _ in range(8):
         answer = await caller(channel, "Unary", "unary_unary")(StringValue(value="ok"), timeout=5, metadata=metadata)
         assert answer.value == "OK"
+
+
+async def test_eager_keepalive_pings_do_not_end_a_quiet_stream(echo: Echo) -> None:
+    """With gRPC's own rules the server would say "too many pings" after three of them, which take as many seconds."""
+    assert echo.state is not None
+    eager = (("grpc.keepalive_time_ms", 100), ("grpc.keepalive_permit_without_calls", 1), ("grpc.http2.max_pings_without_data", 0))
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{echo.state.port}", options=eager) as channel:
+        call = caller(channel, "Stream", "unary_stream")(StringValue(value="wait"), timeout=30)
+        ended, _ = await asyncio.wait({asyncio.ensure_future(call.code())}, timeout=4.5)
+        assert not ended
+        call.cancel()
