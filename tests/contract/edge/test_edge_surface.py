@@ -134,6 +134,13 @@ async def test_request_id_is_in_every_answer_and_always_another(http: httpx2.Asy
     assert all(UUID.fullmatch(one) for one in ids)
 
 
+async def test_answers_do_not_tell_what_is_behind_the_edge(http: httpx2.AsyncClient) -> None:
+    chat = await http.post("/v1/chat/completions", json={"model": "echo"})
+    for answer in (chat, await http.get("/v1/models"), await http.get("/nothing")):
+        assert [name for name in answer.headers if "envoy" in name or "grpc" in name] == []
+        assert answer.headers["server"] == "inferway"
+
+
 async def test_access_log_has_the_request_id_and_neither_query_nor_key(edge: Edge, http: httpx2.AsyncClient) -> None:
     headers = {"x-request-id": "logged-1", "authorization": "Bearer not-for-logs"}
     await http.get("/v1/models?secret=not-for-logs", headers=headers)
