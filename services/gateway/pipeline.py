@@ -20,6 +20,7 @@ from services.kit.clock import Clock
 from services.kit.errors import Cancelled, ContextLengthExceeded, DeadlineExceeded, FieldError, InferwayError, Unavailable
 
 _DEADLINE_SLACK_MS = 50
+_FAREWELL_S = 0.1
 
 
 class ModelDirectory(Protocol):
@@ -95,7 +96,7 @@ class Pipeline:
     def _open(self, call: Call, identity: Identity, request: GenerationRequest, model: ServedModel, prompt: tuple[int, ...]) -> Charge:
         """The charge of an accepted request; CONTEXT_LENGTH_EXCEEDED when prompt and asked output do not fit."""
         now = self.clock.unix_ms()
-        timeout_s = min(self.request_deadline_s, call.timeout_s if call.timeout_s is not None else self.request_deadline_s)
+        timeout_s = min(self.request_deadline_s, _own_share(call.timeout_s) if call.timeout_s is not None else self.request_deadline_s)
         return Charge(
             call=call,
             identity=identity,
@@ -148,6 +149,11 @@ class Pipeline:
             answer.finish(Ending("cancelled", charge.usage))
         else:
             raise charge.error
+
+
+def _own_share(timeout_s: float) -> float:
+    """What of a client's time the answer may take: the rest is for telling it that the time is up, before its call is cut off unsaid."""
+    return timeout_s - min(_FAREWELL_S, timeout_s / 10)
 
 
 def _fit(num_prompt_tokens: int, asked: int | None, max_context_tokens: int) -> int:

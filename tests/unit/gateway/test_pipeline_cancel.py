@@ -114,7 +114,7 @@ async def test_deadline_after_tokens_stops_the_engine_and_bills_what_was_made(be
     assert isinstance(await refused(answer), DeadlineExceeded)
     (record,) = bench.records.records
     assert (record.outcome, record.prompt_tokens, record.completion_tokens) == (Outcome.DEADLINE, 4, 2)
-    assert attempt.attempt.deadline_unix_ms == bench.clock.unix_ms() + 50
+    assert attempt.attempt.deadline_unix_ms == bench.clock.unix_ms() + 45
 
 
 async def test_deadline_before_the_first_token_costs_nothing(bench: Bench) -> None:
@@ -142,12 +142,13 @@ async def test_client_that_hangs_up_at_its_own_deadline_missed_a_deadline(bench:
     assert bench.records.records[0].outcome is Outcome.DEADLINE
 
 
-async def test_shorter_of_both_deadlines_counts(bench: Bench) -> None:
+async def test_shorter_of_both_deadlines_counts_and_the_clients_leaves_time_to_tell_it(bench: Bench) -> None:
+    """A call that its own deadline cuts off is told nothing, or by the edge that something is broken."""
     bench.deadline_s = 7.0
     bench.replicas.scripts = [says("a"), says("a")]
     await read(bench.start(timeout_s=100.0))
     await read(bench.start(timeout_s=3.0))
-    assert [want.deadline_unix_ms - bench.clock.unix_ms() for want in bench.dispatcher.wants] == [7000, 3000]
+    assert [want.deadline_unix_ms - bench.clock.unix_ms() for want in bench.dispatcher.wants] == [7000, 2900]
 
 
 async def test_drain_lets_requests_end_and_refuses_new_ones(bench: Bench) -> None:
