@@ -54,12 +54,12 @@ class Election:
                 try:
                     if lease is None or lease.lost.is_set():
                         lease = await self._keeper.grant(self._ttl_s)
-                    holder = await self._claim(lease)
+                    holder, revision = await self._claim(lease)
                     if holder.lease == lease.id:
                         leadership = Leadership(self._key, holder.create_revision, lease, self._keeper)
                         lease = None
                         return leadership
-                    await self._wait_for_vacancy(holder, lease)
+                    await self._wait_for_vacancy(revision, lease)
                 except LeaseNotFound:
                     self._give_up(lease)
                     lease = None
@@ -68,13 +68,14 @@ class Election:
         finally:
             self._give_up(lease)
 
-    async def _claim(self, lease: Lease) -> KeyValue:
-        """Takes the key if it is free; returns its holder either way, so that a repeated claim finds its own first one."""
+    async def _claim(self, lease: Lease) -> tuple[KeyValue, int]:
+        """Takes the key if it is free; returns its holder either way, so a repeated claim finds its own first one, and the revision."""
         claim = await self._client.txn([absent(self._key)], [put(self._key, self._identity, lease.id), read(self._key)], [read(self._key)])
-        return claim.kvs[0]
+        return claim.kvs[0], claim.revision
 
-    async def _wait_for_vacancy(self, holder: KeyValue, lease: Lease) -> None:
-        async with self._client.watch(self._key, start_revision=holder.mod_revision + 1) as watch:
+    async def _wait_for_vacancy(self, held_at: int, lease: Lease) -> None:
+        # Not from the holder's own revision on: that is history which may be gone.
+        async with self._client.watch(self._key, start_revision=held_at + 1) as watch:
             async for events in watch:
                 if lease.lost.is_set() or any(event.deleted for event in events):
                     return

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from services.kit.etcd import Election, EtcdClient, LeaseKeeper, txn
+from services.kit.etcd import Election, EtcdClient, LeaseKeeper, Watch, txn
 from tests.harness.etcd import EtcdServer
 
 
@@ -68,3 +68,26 @@ async def test_election_campaign_outlives_an_outage(etcd: EtcdServer, candidate:
     await etcd.start()
     async with asyncio.timeout(20):
         assert (await waiting).token > 0
+
+
+async def test_election_candidate_waits_also_for_a_leader_from_before_the_history_that_is_kept(
+    client: EtcdClient, candidate: Callable[[str], Election], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A watch from the leader's own revision would be refused at once, and asked for again twice a second for as long as it leads."""
+    from_revisions: asyncio.Queue[int] = asyncio.Queue()
+    usual = EtcdClient.watch
+
+    def watch(self: EtcdClient, key: str, *, prefix: bool = False, start_revision: int = 0) -> Watch:
+        from_revisions.put_nowait(start_revision)
+        return usual(self, key, prefix=prefix, start_revision=start_revision)
+
+    monkeypatch.setattr(EtcdClient, "watch", watch)
+    async with asyncio.timeout(20):
+        first = await candidate("one").campaign()
+        for _ in range(3):
+            compacted = await client.put("/something-else", b"x")
+        await client.compact(compacted)
+        waiting = asyncio.ensure_future(candidate("two").campaign())
+        assert await from_revisions.get() > compacted
+        await first.resign()
+        await waiting
