@@ -16,6 +16,7 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+SILENCE_S = 10.0
 
 
 def new_registry() -> CollectorRegistry:
@@ -64,6 +65,8 @@ class MetricsServer:
 
 def _handler(registry: CollectorRegistry, before_scrape: Callable[[], None] | None) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        timeout = SILENCE_S  # Each connection has a thread; one that asks nothing must not keep it.
+
         def do_GET(self) -> None:
             if self.path.split("?")[0] != "/metrics":
                 self.send_error(404)

@@ -1,6 +1,7 @@
 """kit's server on loopback: typed errors on every kind of RPC, health, metrics, drain, ports."""
 
 import asyncio
+import socket
 import urllib.request
 from collections.abc import AsyncIterator
 
@@ -9,7 +10,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from services.kit import status
+from services.kit import metrics, status
 from services.kit.channel import connect
 from services.kit.errors import ConfigError, FieldError, InvalidArgument
 from services.kit.metrics import new_registry
@@ -144,6 +145,17 @@ def test_metrics_server_answers_text() -> None:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=5) as answer:
             assert b"process_resident_memory_bytes" in answer.read()
+    finally:
+        server.stop()
+
+
+def test_metrics_server_hangs_up_on_a_silent_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "SILENCE_S", 0.05)
+    server = metrics.MetricsServer(new_registry(), "127.0.0.1", 0)
+    server.start()
+    try:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as silent:
+            assert silent.recv(1) == b""
     finally:
         server.stop()
 
