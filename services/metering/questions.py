@@ -9,16 +9,17 @@ from services.kit.errors import FieldError
 MAX_PAGE_SIZE = 1000
 DEFAULT_PAGE_SIZE = 100
 MAX_IDS = 1000
+MAX_UNIX_MS = 2**63 - 1
 
 
 def day(param: str, text: str) -> str:
-    """A day YYYY-MM-DD, or empty; raises FieldError."""
-    if text:
-        try:
-            datetime.date.fromisoformat(text)
-        except ValueError:
-            raise FieldError(param, "must be a day as YYYY-MM-DD in UTC") from None
-    return text
+    """A day YYYY-MM-DD as the ledger compares it, or empty; raises FieldError."""
+    if not text:
+        return ""
+    try:
+        return datetime.date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise FieldError(param, "must be a day as YYYY-MM-DD in UTC") from None
 
 
 def page_size(asked: int | None) -> int:
@@ -48,7 +49,7 @@ def after_token(token: str) -> tuple[int, str] | None:
         return None
     try:
         sealed, separator, charge_id = base64.urlsafe_b64decode(token.encode("ascii")).decode().partition(":")
-        if not separator:
+        if not separator or not -MAX_UNIX_MS <= int(sealed) <= MAX_UNIX_MS:
             raise ValueError
         return int(sealed), charge_id
     except (ValueError, binascii.Error):
