@@ -33,7 +33,7 @@ inline bool pack_q4(const float* from, PackedGroup& to) {
     const float scale = half_to_float(to.scale), minimum = half_to_float(to.minimum), factor = scale > 0 ? 1.0f / scale : 0.0f;
     bool exact = true;
     for (int i = 0; i < kGroup; i++) {
-        const float nibble = std::clamp(std::nearbyint((from[i] - minimum) * factor), 0.0f, 15.0f);
+        const float rounded = std::nearbyint((from[i] - minimum) * factor), nibble = rounded > 0.0f ? std::min(rounded, 15.0f) : 0.0f;
         to.bytes[i] = uint8_t(nibble);
         exact = exact && scale * nibble + minimum == from[i];
     }
