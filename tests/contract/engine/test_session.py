@@ -107,7 +107,10 @@ async def test_session_broken_stream_frees_all_attempts(running: Running, gatewa
     engine, channel = running
     other = await GatewayStub(channel, "gateway-2").hello()
     engine.gate.shut()
-    for index in range(5):
+    num_begun = engine.gate.num_begun
+    await gateway.start("a0", max_output_tokens=400)
+    await eventually(lambda: engine.gate.num_begun > num_begun)  # Its step waits at the gate, and what comes now outside the batch.
+    for index in range(1, 5):
         await gateway.start(f"a{index}", max_output_tokens=400)
     await other.start("b", max_output_tokens=4)
     await wait_load(channel, num_waiting=5)
