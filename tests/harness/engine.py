@@ -39,8 +39,6 @@ class GatedRunner:
         self.num_begun = 0
         """Steps that began, those at the gate included."""
         self.num_failures_wanted = 0
-        self.num_begun = 0
-        """Steps that were asked for; the last one may wait at the gate."""
         self.num_sequences: list[int] = []
         """Sequences in every step that ran."""
 
