@@ -1,6 +1,7 @@
 """Settings of the gateway, from INFERWAY_GATEWAY_*."""
 
 import os
+import secrets
 import socket
 from dataclasses import dataclass, field
 
@@ -10,7 +11,8 @@ PREFIX = "INFERWAY_GATEWAY_"
 
 
 def _default_gateway_id() -> str:
-    return f"gateway-{socket.gethostname()}-{os.getpid()}"
+    """Containers may share host name and process id; two gateways of one id would take each other's place at the router for ever."""
+    return f"gateway-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 @dataclass(frozen=True)

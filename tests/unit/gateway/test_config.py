@@ -37,3 +37,7 @@ def test_config_bad_setting_is_named(name: str, value: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(GatewayConfig, PREFIX, {PREFIX + name: value})
     assert name.lower() in caught.value.message.lower()
+
+
+def test_gateway_id_of_two_gateways_differs_even_where_host_name_and_process_id_are_the_same() -> None:
+    assert GatewayConfig().gateway_id != GatewayConfig().gateway_id
