@@ -55,6 +55,7 @@ async def test_event_that_is_sent_again_counts_once_even_after_a_restart(mesh: M
     await at_rest(mesh)
     async with Clients(mesh) as clients:
         told = await clients.ask_whole("hi", 5)
+    assert told.failure == ""
     await Bill(mesh).until_equal([told])
     value = await asyncio.to_thread(find_event, mesh, told.completion_id)
     before = (await Bill(mesh).status()).num_duplicates
