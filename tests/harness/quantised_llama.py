@@ -12,38 +12,41 @@ from services.kit.model_store import CONFIG, WEIGHTS, ModelVersion
 _GROUP = 32
 
 
-def last_logits(version: ModelVersion, tokens: list[int], *, weights_rounded: bool) -> Tensor:
-    """Logits after `tokens`: activations int8 per group of 32, KV bfloat16, and weights as stored or int8 per group of 32."""
-    config = json.loads(version.read(CONFIG))
+def last_logits(version: ModelVersion, tokens: list[int], *, weights_rounded: bool, largest: int) -> Tensor:
+    """Logits after `tokens`: weights as stored or int8 per group of 32, KV bfloat16, activations whole numbers per group of 32.
+
+    `largest` is the number that stands for a group's largest activation.
+    """
+    config = {**json.loads(version.read(CONFIG)), "largest": largest}
     weights = {name: tensor.double() for name, tensor in load_file(Path(version.file(WEIGHTS))).items()}
     if weights_rounded:
-        weights = {name: _rounded(tensor, half_scale=True) if tensor.ndim == 2 else tensor for name, tensor in weights.items()}
+        weights = {name: _rounded(tensor, 127, half_scale=True) if tensor.ndim == 2 else tensor for name, tensor in weights.items()}
     hidden = weights["model.embed_tokens.weight"][tokens]
     for layer in range(config["num_hidden_layers"]):
         hidden = _layer(hidden, {name.split(f"layers.{layer}.")[-1]: tensor for name, tensor in weights.items()}, config)
     head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
-    return _product(_norm(hidden[-1:], weights["model.norm.weight"], config), head)[0].float()
+    return _product(_norm(hidden[-1:], weights["model.norm.weight"], config), head, config)[0].float()
 
 
 def _layer(hidden: Tensor, weights: dict[str, Tensor], config: dict[str, float]) -> Tensor:
     normal = _norm(hidden, weights["input_layernorm.weight"], config)
-    queries, keys, values = (_product(normal, weights[f"self_attn.{name}_proj.weight"]) for name in "qkv")
+    queries, keys, values = (_product(normal, weights[f"self_attn.{name}_proj.weight"], config) for name in "qkv")
     attended = _attend(_turned(queries, config), _bfloat16(_turned(keys, config)), _bfloat16(_heads(values, config)))
-    hidden = hidden + _product(attended, weights["self_attn.o_proj.weight"])
+    hidden = hidden + _product(attended, weights["self_attn.o_proj.weight"], config)
     normal = _norm(hidden, weights["post_attention_layernorm.weight"], config)
-    gate, up = (_product(normal, weights[f"mlp.{name}_proj.weight"]) for name in ("gate", "up"))
-    return hidden + _product(torch.nn.functional.silu(gate) * up, weights["mlp.down_proj.weight"])
+    gate, up = (_product(normal, weights[f"mlp.{name}_proj.weight"], config) for name in ("gate", "up"))
+    return hidden + _product(torch.nn.functional.silu(gate) * up, weights["mlp.down_proj.weight"], config)
 
 
-def _product(x: Tensor, weight: Tensor) -> Tensor:
-    return _rounded(x) @ weight.T
+def _product(x: Tensor, weight: Tensor, config: dict[str, float]) -> Tensor:
+    return _rounded(x, config["largest"]) @ weight.T
 
 
-def _rounded(x: Tensor, *, half_scale: bool = False) -> Tensor:
+def _rounded(x: Tensor, largest: float, *, half_scale: bool = False) -> Tensor:
     groups = x.unflatten(-1, (-1, _GROUP))
-    scale = groups.abs().amax(dim=-1, keepdim=True) / 127
+    scale = groups.abs().amax(dim=-1, keepdim=True) / largest
     scale = scale.half().double() if half_scale else scale
-    return ((groups / scale).round().clamp(-127, 127) * scale).flatten(-2)
+    return ((groups / scale).round().clamp(-largest, largest) * scale).flatten(-2)
 
 
 def _norm(x: Tensor, weight: Tensor, config: dict[str, float]) -> Tensor:

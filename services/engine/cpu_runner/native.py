@@ -25,12 +25,24 @@ class Format(IntEnum):
     Q8 = 1
 
 
+class Planes(IntEnum):
+    """Bytes per activation: 8 bits, or 15 bits in two bytes."""
+
+    ONE = 1
+    TWO = 2
+
+    @property
+    def num_bits(self) -> int:
+        """Of one activation, the sign included."""
+        return 8 if self is Planes.ONE else 15
+
+
 class Shape(Structure):
     """`Shape` of step.cpp."""
 
     _fields_ = [
         *((name, c_int32) for name in ("num_layers", "hidden", "inner", "heads", "kv_heads", "head_dim", "vocab")),
-        *((name, c_int32) for name in ("block_size", "num_blocks", "threads")),
+        *((name, c_int32) for name in ("block_size", "num_blocks", "threads", "planes")),
         ("norm_epsilon", c_float),
     ]
 

@@ -8,7 +8,18 @@ from torch import Tensor
 
 from services.engine.cpu_runner.instruction_set import InstructionSet, best_for, cpu_features
 from services.engine.cpu_runner.kernel_build import NoKernelsError, library
-from services.engine.cpu_runner.native import GROUP, HEAD_DIMS, LANES, MAX_HEADS_PER_KV_HEAD, Format, Kernels, Network, PackedWeights, Shape
+from services.engine.cpu_runner.native import (
+    GROUP,
+    HEAD_DIMS,
+    LANES,
+    MAX_HEADS_PER_KV_HEAD,
+    Format,
+    Kernels,
+    Network,
+    PackedWeights,
+    Planes,
+    Shape,
+)
 from services.engine.cpu_runner.weights import pack_weights
 from services.engine.runner import ModelInfo, RunnerSettings, SamplingParams, SequenceSlice, StepOutput
 from services.engine.torch_runner.sampling import Draw, sample
@@ -17,6 +28,8 @@ from services.kit.errors import ConfigError
 from services.kit.model_store import CONFIG, WEIGHTS, ModelStore, ModelVersion
 
 _WARM_UP_TOKENS = 64
+_PLANES = {"float32": Planes.TWO, "bfloat16": Planes.ONE}
+"""What `dtype` means here: activations so fine that they hardly differ from float32, or as coarse as is fast."""
 
 
 class CpuRunner:
@@ -43,6 +56,9 @@ class CpuRunner:
             raise ConfigError(f"device {settings.device!r} is not supported by the cpu runner; use cpu, or the torch runner")
         if settings.block_size % LANES:
             raise NoKernelsError(f"block size {settings.block_size} is not a multiple of {LANES}", f"set a block size of {LANES}")
+        planes = _PLANES.get(settings.dtype)
+        if planes is None:
+            raise ConfigError(f"dtype {settings.dtype!r} is unknown; known: {', '.join(sorted(_PLANES))}")
         torch.set_num_threads(settings.threads)
         chosen = level or best_for(cpu_features())
         version = ModelStore(settings.home).get(settings.model, settings.version)
@@ -52,8 +68,8 @@ class CpuRunner:
         kernels = _kernels(settings.home, chosen)
         weights = pack_weights(version, config, kernels, version.max_context_tokens)
         kv_size = config.num_layers * 2 * settings.num_blocks * settings.block_size * config.num_kv_heads * config.head_dim
-        network = kernels.open(_shape(config, settings), weights, torch.empty(kv_size, dtype=torch.bfloat16))
-        return cls(_info(version, settings, weights, chosen), network)
+        network = kernels.open(_shape(config, settings, planes), weights, torch.empty(kv_size, dtype=torch.bfloat16))
+        return cls(_info(version, settings, weights, _quality(weights, chosen, planes)), network)
 
     def step(self, slices: Sequence[SequenceSlice]) -> list[StepOutput]:
         """See `ModelRunner.step`."""
@@ -152,7 +168,7 @@ def _check(config: LlamaConfig) -> None:
         raise NoKernelsError("too many heads share a KV head of the model", "serve this model with the torch runner")
 
 
-def _shape(config: LlamaConfig, settings: RunnerSettings) -> Shape:
+def _shape(config: LlamaConfig, settings: RunnerSettings, planes: Planes) -> Shape:
     return Shape(
         num_layers=config.num_layers,
         hidden=config.hidden_size,
@@ -164,11 +180,12 @@ def _shape(config: LlamaConfig, settings: RunnerSettings) -> Shape:
         block_size=settings.block_size,
         num_blocks=settings.num_blocks,
         threads=settings.threads,
+        planes=planes,
         norm_epsilon=config.rms_norm_eps,
     )
 
 
-def _info(version: ModelVersion, settings: RunnerSettings, weights: PackedWeights, level: InstructionSet) -> ModelInfo:
+def _info(version: ModelVersion, settings: RunnerSettings, weights: PackedWeights, quality: str) -> ModelInfo:
     return ModelInfo(
         name=version.name,
         version=version.version,
@@ -178,7 +195,7 @@ def _info(version: ModelVersion, settings: RunnerSettings, weights: PackedWeight
         block_size=settings.block_size,
         num_blocks=settings.num_blocks,
         dtype=_dtype(weights),
-        quality=_quality(weights, level),
+        quality=quality,
     )
 
 
@@ -187,13 +204,14 @@ def _dtype(weights: PackedWeights) -> str:
     return "+".join(format.name.lower() for format in Format if format in formats)
 
 
-def _quality(weights: PackedWeights, level: InstructionSet) -> str:
+def _quality(weights: PackedWeights, level: InstructionSet, planes: Planes) -> str:
     """The numeric path in words."""
     matrices = weights.matrices()
     rounded = sum(not matrix.exact for matrix in matrices)
     kept = "weights as stored" if not rounded else f"{rounded} of {len(matrices)} weight matrices rounded to int8 in groups of {GROUP}"
+    answers = "rarely differ from float32" if planes is Planes.TWO and not rounded else "differ from float32"
     speed = "; slow, for want of AVX2" if level is InstructionSet.PORTABLE else ""
     return (
-        f"native kernels ({level.display_name}) on cpu: {kept}; activations int8 per token in groups of {GROUP}, KV cache bfloat16; "
-        f"answers differ from float32; bit-independent of batch mates{speed}"
+        f"native kernels ({level.display_name}) on cpu: {kept}; activations {planes.num_bits} bits per token in groups of {GROUP}, "
+        f"KV cache bfloat16; answers {answers}; bit-independent of batch mates{speed}"
     )

@@ -23,25 +23,25 @@ from tests.harness.step_driver import StepDriver
 from tests.harness.tiny_gguf import TinyGguf
 
 pytestmark = pytest.mark.timeout(180)
-_MAX_TOKENS = 12
+_MAX_TOKENS = 10
 
 
-def load(level: InstructionSet | None = None) -> CpuRunner:
+def load(dtype: str, level: InstructionSet | None = None) -> CpuRunner:
     version = smollm()
     torch.set_num_threads(1)
-    return CpuRunner.load(RunnerSettings(model=version.name, version=version.version, home=HOME, num_blocks=256), level)
+    return CpuRunner.load(RunnerSettings(model=version.name, version=version.version, home=HOME, num_blocks=256, dtype=dtype), level)
 
 
-@pytest.fixture(scope="module")
-def runner() -> Iterator[CpuRunner]:
-    """The best build for this machine."""
-    yield (loaded := load())
+@pytest.fixture(params=["float32", "bfloat16"], scope="module")
+def runner(request: pytest.FixtureRequest) -> Iterator[CpuRunner]:
+    """The best build for this machine, in both precisions."""
+    yield (loaded := load(request.param))
     loaded.close()
 
 
 @pytest.fixture(scope="module")
 def portable() -> Iterator[CpuRunner]:
-    yield (loaded := load(InstructionSet.PORTABLE))
+    yield (loaded := load("float32", InstructionSet.PORTABLE))
     loaded.close()
 
 
@@ -65,7 +65,7 @@ def answers(runner: CpuRunner) -> Iterator[list[list[int]]]:
     yield [alone(runner, index) for index in range(len(PROMPTS))]
 
 
-@pytest.mark.parametrize("budget", [4096, 48, 7])
+@pytest.mark.parametrize("budget", [48, 7])
 def test_answers_beside_others_and_with_cut_prompts_are_those_given_alone(runner: CpuRunner, answers: list[list[int]], budget: int) -> None:
     prompts = [list(ids) for ids in prompt_ids()]
     together = StepDriver(runner, budget, seed=budget).generate(prompts, _MAX_TOKENS, [sampling(index) for index in range(len(prompts))])
@@ -74,15 +74,15 @@ def test_answers_beside_others_and_with_cut_prompts_are_those_given_alone(runner
 
 
 def test_answers_are_the_same_each_time_and_in_each_process_start(runner: CpuRunner, answers: list[list[int]]) -> None:
-    again = load()
+    again = load("float32" if "15 bits" in runner.info.quality else "bfloat16")
     for index in (0, 1, 6, 23):
         assert alone(runner, index) == alone(again, index) == answers[index]
     again.close()
 
 
-@pytest.mark.parametrize("index", range(0, 24, 3))
+@pytest.mark.parametrize("index", range(0, 24, 5))
 def test_answer_resumed_at_any_token_goes_on_as_if_never_interrupted(runner: CpuRunner, answers: list[list[int]], index: int) -> None:
-    for delivered in (1, 4, 9):
+    for delivered in (1, 7):
         head = answers[index][:delivered]
         assert (
             StepDriver(runner, budget=32, seed=delivered).resume(list(prompt_ids()[index]), head, _MAX_TOKENS, sampling(index))
@@ -119,21 +119,24 @@ def test_answers_of_the_portable_build_are_the_same_alone_and_together(portable:
     assert together == wanted
 
 
-def test_numbers_are_close_to_float32(runner: CpuRunner, reference: Tensor) -> None:
+@pytest.mark.parametrize(("dtype", "drift", "same", "divergence"), [("float32", 0.001, 0.995, 0.0001), ("bfloat16", 0.015, 0.96, 0.005)])
+def test_numbers_are_close_to_float32(reference: Tensor, dtype: str, drift: float, same: float, divergence: float) -> None:
     """The figures that docs/engine.md quotes, with room for another compiler."""
+    runner = load(dtype)
     found = closeness(reference, cpu_logits(runner, text_ids()), text_ids())
+    runner.close()
     print(found)
     assert found.num_tokens > 500
-    assert abs(found.perplexity / found.reference_perplexity - 1) < 0.015
-    assert found.same_top_1 > 0.96
-    assert found.mean_divergence < 0.005
+    assert abs(found.perplexity / found.reference_perplexity - 1) < drift
+    assert found.same_top_1 > same
+    assert found.mean_divergence < divergence
 
 
 def test_numbers_of_the_portable_build_are_close_to_float32(portable: CpuRunner, reference: Tensor) -> None:
-    ids = text_ids()[:128]
-    found = closeness(reference[:128], cpu_logits(portable, ids), ids)
-    assert found.same_top_1 > 0.94
-    assert found.mean_divergence < 0.006
+    ids = text_ids()[:64]
+    found = closeness(reference[:64], cpu_logits(portable, ids), ids)
+    assert found.same_top_1 > 0.98
+    assert found.mean_divergence < 0.0002
 
 
 def test_weights_of_the_file_are_served_as_stored(runner: CpuRunner) -> None:

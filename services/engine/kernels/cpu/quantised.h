@@ -1,4 +1,4 @@
-// Weights and activations in eight bits or less, in groups of 32 inputs.
+// Weights in eight bits or less and activations in eight or fifteen, in groups of 32 inputs.
 //
 // A weight matrix [outputs, inputs] is stored in blocks of 16 outputs x 32 inputs, all blocks of 16 outputs in a row, so that a product reads
 // the memory once and in order. Both formats hold the values of the GGUF types of that name (Q4_1, Q8_0) without loss.
@@ -28,11 +28,17 @@ struct Q8 {
     uint16_t scale[kLanes];
 };
 
-// One group of one row of activations: value = scale * byte.
+// How finely activations are rounded: to one byte, or to 128 * high byte + low byte with a low byte of at most 64.
+enum Planes : int32_t { kOneByte = 1, kTwoBytes = 2 };
+constexpr int kLowBits = 7;
+
+constexpr float largest_number(int planes) { return planes == kOneByte ? 127.0f : 127.0f * 128.0f + 63.0f; }
+
+// One group of one row of activations: value = scale * number.
 struct GroupScale {
     float scale;
     float weighted;  // scale * sum, what a weight's minimum is multiplied by
-    int32_t sum;     // of the bytes
+    int32_t sum;     // of the numbers
 };
 
 #if defined(__AVX512F__)
@@ -41,14 +47,16 @@ constexpr int kTileRows = 8;
 constexpr int kTileRows = 4;
 #endif
 
-// Rows of activations in groups of 32; what a tile of rows reads lies together: [row / kTileRows][group][row % kTileRows].
+// Rows of activations in groups of 32; what a tile of rows reads lies together: [row / kTileRows][group][row % kTileRows][plane][32].
 struct Activations {
     int8_t* bytes;
     GroupScale* scales;
     int inputs;
+    Planes planes;
 
     static size_t padded(size_t rows) { return (rows + kTileRows - 1) / kTileRows * kTileRows; }
     int groups() const { return inputs / kGroup; }
+    int group_bytes() const { return kGroup * planes; }
     size_t at(int row, int group) const { return (size_t(row / kTileRows) * groups() + group) * kTileRows + row % kTileRows; }
 };
 
@@ -86,32 +94,43 @@ INFERWAY_INLINE void unpack(const Q4& block, Unpacked& out) {
 #endif
 }
 
-// Per output: sum over the group of (weight byte - kZero) * activation byte, exact.
-template <class Format>
+// Per output: sum over the group of (weight byte - kZero) * number, exact; x holds the numbers' planes, the high one first.
+template <class Format, int kPlanes>
 INFERWAY_INLINE I32 dot(const Unpacked& weights, const int8_t* x, [[maybe_unused]] int32_t sum_of_x) {
 #if defined(__AVX512VNNI__)
-    __m512i total = _mm512_set1_epi32(-Format::kZero * sum_of_x);
-    for (int i = 0; i < kQuads; i++) total = _mm512_dpbusd_epi32(total, weights.quads[i], _mm512_set1_epi32(load<int32_t>(x + 4 * i)));
-    return bits<I32>(total);
+    __m512i total[2] = {_mm512_set1_epi32(-Format::kZero * sum_of_x), _mm512_setzero_si512()};
+    for (int plane = 0; plane < kPlanes; plane++)
+        for (int i = 0; i < kQuads; i++) {
+            const __m512i quad = _mm512_set1_epi32(load<int32_t>(x + plane * kGroup + 4 * i));
+            total[kPlanes - 1 - plane] = _mm512_dpbusd_epi32(total[kPlanes - 1 - plane], weights.quads[i], quad);
+        }
+    return bits<I32>(kPlanes == 1 ? total[0] : _mm512_add_epi32(total[0], _mm512_slli_epi32(total[1], kLowBits)));
 #elif defined(__AVX2__)
     const __m256i ones = _mm256_set1_epi16(1), zero = _mm256_set1_epi8(char(Format::kZero));
     __m256i total[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-    for (int i = 0; i < kQuads; i++) {
-        const __m256i quad = _mm256_set1_epi32(load<int32_t>(x + 4 * i));
-        for (int half = 0; half < 2; half++) {
-            const __m256i bytes = _mm256_xor_si256(load<__m256i>(weights.quads[i] + 32 * half), zero);
-            // Signs move to the activations: magnitudes of at most 127 cannot overflow the sums of two products.
-            const __m256i pairs = Format::kZero ? _mm256_maddubs_epi16(_mm256_abs_epi8(bytes), _mm256_sign_epi8(quad, bytes))
-                                                : _mm256_maddubs_epi16(bytes, quad);
-            total[half] = _mm256_add_epi32(total[half], _mm256_madd_epi16(pairs, ones));
+    for (int plane = 0; plane < kPlanes; plane++) {
+        for (int half = 0; half < 2; half++) total[half] = _mm256_slli_epi32(total[half], kLowBits);
+        for (int i = 0; i < kQuads; i++) {
+            const __m256i quad = _mm256_set1_epi32(load<int32_t>(x + plane * kGroup + 4 * i));
+            for (int half = 0; half < 2; half++) {
+                const __m256i bytes = _mm256_xor_si256(load<__m256i>(weights.quads[i] + 32 * half), zero);
+                // Signs move to the activations: magnitudes of at most 127 cannot overflow the sums of two products.
+                const __m256i pairs = Format::kZero ? _mm256_maddubs_epi16(_mm256_abs_epi8(bytes), _mm256_sign_epi8(quad, bytes))
+                                                    : _mm256_maddubs_epi16(bytes, quad);
+                total[half] = _mm256_add_epi32(total[half], _mm256_madd_epi16(pairs, ones));
+            }
         }
     }
     return bits<I32>(total);
 #else
     int32_t total[kLanes] = {};
-    for (int i = 0; i < kQuads; i++)
-        for (int output = 0; output < kLanes; output++)
-            for (int j = 0; j < 4; j++) total[output] += (weights.quads[i][4 * output + j] - Format::kZero) * x[4 * i + j];
+    for (int plane = 0; plane < kPlanes; plane++) {
+        for (int output = 0; output < kLanes; output++) total[output] *= 1 << kLowBits;
+        for (int i = 0; i < kQuads; i++)
+            for (int output = 0; output < kLanes; output++)
+                for (int j = 0; j < 4; j++)
+                    total[output] += (weights.quads[i][4 * output + j] - Format::kZero) * x[plane * kGroup + 4 * i + j];
+    }
     return load<I32>(total);
 #endif
 }
@@ -119,7 +138,7 @@ INFERWAY_INLINE I32 dot(const Unpacked& weights, const int8_t* x, [[maybe_unused
 constexpr int kAhead = 8;  // blocks that are on their way from memory while one is used
 
 // 16 outputs of `kRows` rows from `row`, the first of a tile, on. Every row goes through the same operations in the same order whatever kRows is.
-template <class Format, int kRows>
+template <class Format, int kPlanes, int kRows>
 INFERWAY_INLINE void tile(const Format* blocks, const Activations& x, int row, F32* out) {
     const int groups = x.groups();
     F32 total[kRows];
@@ -130,11 +149,11 @@ INFERWAY_INLINE void tile(const Format* blocks, const Activations& x, int row, F
         Unpacked weights;
         unpack(block, weights);
         const F32 scale = halves_to_float(block.scale);
-        const int8_t* bytes = x.bytes + x.at(row, group) * kGroup;
+        const int8_t* bytes = x.bytes + x.at(row, group) * (kGroup * kPlanes);
         const GroupScale* scales = x.scales + x.at(row, group);
         INFERWAY_UNROLL for (int r = 0; r < kRows; r++) {
             const GroupScale& of = scales[r];
-            const I32 products = dot<Format>(weights, bytes + r * kGroup, of.sum);
+            const I32 products = dot<Format, kPlanes>(weights, bytes + r * kGroup * kPlanes, of.sum);
             total[r] = fma(to_float(products), scale * fill(of.scale), total[r]);
             if constexpr (Format::kHasMinimum) total[r] = fma(halves_to_float(block.minimum), fill(of.weighted), total[r]);
         }
@@ -142,10 +161,10 @@ INFERWAY_INLINE void tile(const Format* blocks, const Activations& x, int row, F
     INFERWAY_UNROLL for (int r = 0; r < kRows; r++) out[r] = total[r];
 }
 
-template <class Format, int kRows>
+template <class Format, int kPlanes, int kRows>
 inline void tile_of(int rows, const Format* blocks, const Activations& x, int row, F32* out) {
-    if (rows == kRows) return tile<Format, kRows>(blocks, x, row, out);
-    if constexpr (kRows > 1) return tile_of<Format, kRows - 1>(rows, blocks, x, row, out);
+    if (rows == kRows) return tile<Format, kPlanes, kRows>(blocks, x, row, out);
+    if constexpr (kRows > 1) return tile_of<Format, kPlanes, kRows - 1>(rows, blocks, x, row, out);
 }
 
 // Calls take(row, unit, values) with kBlocks x 16 neighbouring outputs of every row, for units first .. last - 1.
@@ -155,8 +174,13 @@ inline void multiply(const Format* weights, int first, int last, const Activatio
     for (int unit = first; unit < last; unit++)
         for (int row = 0; row < rows; row += kTileRows) {
             const int count = rows - row < kTileRows ? rows - row : kTileRows;
-            for (int block = 0; block < kBlocks; block++)
-                tile_of<Format, kTileRows>(count, weights + (size_t(unit) * kBlocks + block) * x.groups(), x, row, values[block]);
+            for (int block = 0; block < kBlocks; block++) {
+                const Format* blocks = weights + (size_t(unit) * kBlocks + block) * x.groups();
+                if (x.planes == kOneByte)
+                    tile_of<Format, kOneByte, kTileRows>(count, blocks, x, row, values[block]);
+                else
+                    tile_of<Format, kTwoBytes, kTileRows>(count, blocks, x, row, values[block]);
+            }
             for (int r = 0; r < count; r++) {
                 F32 one[kBlocks];
                 for (int block = 0; block < kBlocks; block++) one[block] = values[block][r];
@@ -165,19 +189,27 @@ inline void multiply(const Format* weights, int first, int last, const Activatio
         }
 }
 
-// Round one row to bytes, 32 values per scale; at(i) gives values i .. i + 15. A group that is not finite gets a scale that is not a number.
+INFERWAY_INLINE void store_planes(int8_t* to, const I32& numbers, Planes planes) {
+    if (planes == kOneByte) return store_bytes(to, numbers);
+    const I32 high = (numbers + fill<int32_t>(1 << (kLowBits - 1))) >> kLowBits;
+    store_bytes(to, high);
+    store_bytes(to + kGroup, numbers - (high << kLowBits));
+}
+
+// Round one row, 32 values per scale; at(i) gives values i .. i + 15. A group that is not finite gets a scale that is not a number.
 template <class At>
 INFERWAY_INLINE void quantise(At at, const Activations& to, int row) {
+    const float most = largest_number(to.planes);
     for (int group = 0; group < to.groups(); group++) {
         const F32 a = at(group * kGroup), b = at(group * kGroup + kLanes);
         const float top = largest(larger(magnitude(a), magnitude(b))), probe = sum((a - a) + (b - b));
-        const F32 factor = fill(top > 0 ? 127.0f / top : 0.0f), shift = fill(kRoundingShift);
-        const I32 low = shifted_bits(a * factor + shift), high = shifted_bits(b * factor + shift);
-        int8_t* bytes = to.bytes + to.at(row, group) * kGroup;
-        store_bytes(bytes, low);
-        store_bytes(bytes + kLanes, high);
-        const int32_t total = sum(low + high);
-        const float scale = top / 127.0f + probe;
+        const F32 factor = fill(top > 0 ? most / top : 0.0f), shift = fill(kRoundingShift);
+        const I32 first = shifted_bits(a * factor + shift), second = shifted_bits(b * factor + shift);
+        int8_t* bytes = to.bytes + to.at(row, group) * to.group_bytes();
+        store_planes(bytes, first, to.planes);
+        store_planes(bytes + kLanes, second, to.planes);
+        const int32_t total = sum(first + second);
+        const float scale = top / most + probe;
         to.scales[to.at(row, group)] = {scale, scale * float(total), total};
     }
 }

@@ -19,6 +19,7 @@ namespace inferway {
 // The structures below are mirrored in cpu_runner/native.py.
 struct Shape {
     int32_t num_layers, hidden, inner, heads, kv_heads, head_dim, vocab, block_size, num_blocks, threads;
+    Planes planes;
     float norm_epsilon;
 };
 
@@ -83,7 +84,7 @@ struct Buffers {
         grow(hidden, size_t(rows) * shape.hidden);
         grow(qkv, rows * qkv_size);
         grow(wide, rows * most);
-        grow(bytes, Activations::padded(rows) * widest);
+        grow(bytes, Activations::padded(rows) * widest * shape.planes);
         grow(scales, Activations::padded(rows) * widest / kGroup);
         row_slice.clear();
         row_position.clear();
@@ -298,7 +299,7 @@ class Network {
 
     float* hidden(int row) { return &buffers_.hidden[size_t(row) * shape_.hidden]; }
 
-    Activations rounded(int inputs) { return {buffers_.bytes.data(), buffers_.scales.data(), inputs}; }
+    Activations rounded(int inputs) { return {buffers_.bytes.data(), buffers_.scales.data(), inputs, shape_.planes}; }
 
     const Shape shape_;
     const Weights weights_;

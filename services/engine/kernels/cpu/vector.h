@@ -80,9 +80,18 @@ INFERWAY_LANES_OPERATOR(/)
 INFERWAY_LANES_OPERATOR(&)
 #undef INFERWAY_LANES_OPERATOR
 
-INFERWAY_INLINE U32 operator<<(const U32& a, int count) {
-    U32 result;
+template <class T>
+INFERWAY_INLINE Lanes<T> operator<<(const Lanes<T>& a, int count) {
+    Lanes<T> result;
     for (int i = 0; i < kParts; i++) result.part[i] = a.part[i] << count;
+    return result;
+}
+
+// Arithmetic where lanes are signed.
+template <class T>
+INFERWAY_INLINE Lanes<T> operator>>(const Lanes<T>& a, int count) {
+    Lanes<T> result;
+    for (int i = 0; i < kParts; i++) result.part[i] = a.part[i] >> count;
     return result;
 }
 

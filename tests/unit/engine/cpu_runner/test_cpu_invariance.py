@@ -20,18 +20,21 @@ _BLOCKS = 128
 _LENGTHS = [1, 2, 15, 16, 17, 33, 70, 300]
 
 
-@pytest.fixture(params=[(level, kind) for level in LEVELS for kind in ("Q4_1", "Q8_0")], ids=lambda given: "-".join(given), scope="module")
+_PATHS = [(level, kind, dtype) for level in LEVELS for kind in ("Q4_1", "Q8_0") for dtype in ("float32", "bfloat16")]
+
+
+@pytest.fixture(params=_PATHS, ids="-".join, scope="module")
 def runner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CpuRunner]:
-    level, kind = request.param
-    yield (loaded := _load(tmp_path_factory, level, kind, threads=1))
+    level, kind, dtype = request.param
+    yield (loaded := _load(tmp_path_factory, level, kind, dtype))
     loaded.close()
 
 
-def _load(folders: pytest.TempPathFactory, level: InstructionSet, kind: str, threads: int) -> CpuRunner:
+def _load(folders: pytest.TempPathFactory, level: InstructionSet, kind: str, dtype: str, threads: int = 1) -> CpuRunner:
     home = share_kernels(folders.mktemp("tiny"))
     tiny = TinyGguf(matrix_type=gguf.GGMLQuantizationType[kind])
     import_model(tiny.write(home / "tiny.gguf"), "tiny", home)
-    runner = CpuRunner.load(RunnerSettings(model="tiny", home=home, num_blocks=_BLOCKS, threads=threads), level)
+    runner = CpuRunner.load(RunnerSettings(model="tiny", home=home, num_blocks=_BLOCKS, threads=threads, dtype=dtype), level)
     torch.set_num_threads(1)
     return runner
 
@@ -87,7 +90,7 @@ def test_decode_in_a_batch_is_bit_equal_to_alone(runner: CpuRunner, count: int) 
 
 @pytest.mark.parametrize("level", LEVELS, ids=str)
 def test_threads_change_no_bit(tmp_path_factory: pytest.TempPathFactory, level: InstructionSet) -> None:
-    one, three = (_load(tmp_path_factory, level, "Q4_1", threads) for threads in (1, 3))
+    one, three = (_load(tmp_path_factory, level, "Q4_1", "float32", threads) for threads in (1, 3))
     slices = [part(prompt(5 + 20 * seed, seed), 0, list(range(8 * seed, 8 * seed + 8))) for seed in range(5)]
     wanted = one.forward(slices)[0]
     assert all(torch.equal(three.forward(slices)[0], wanted) for _ in range(10))
@@ -95,8 +98,10 @@ def test_threads_change_no_bit(tmp_path_factory: pytest.TempPathFactory, level: 
     three.close()
 
 
-def test_builds_with_fused_sums_agree_bit_for_bit(tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.mark.parametrize("kind", ["Q4_1", "Q8_0"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_builds_with_fused_sums_agree_bit_for_bit(tmp_path_factory: pytest.TempPathFactory, kind: str, dtype: str) -> None:
     """A sequence may go on at a replica whose CPU has other registers. (The portable build rounds product and sum apart.)"""
     fused = [level for level in LEVELS if level is not InstructionSet.PORTABLE]
-    found = [alone(_load(tmp_path_factory, level, "Q4_1", 1), prompt(70, 1)) for level in fused]
+    found = [alone(_load(tmp_path_factory, level, kind, dtype), prompt(70, 1)) for level in fused]
     assert all(torch.equal(logits, found[0]) for logits in found)
