@@ -69,7 +69,7 @@ class DesiredState:
             found = [each for each in fleet.assignments if each.replica_id == replica_id]
             if not found:
                 raise NotFound(f"there is no replica {replica_id!r}", metadata={"replica": replica_id})
-            if await self._start_drain(found[0], timeout_s):
+            if await self._start_drain(found[0], fleet.drain_timeout_s(found[0]) if timeout_s is None else timeout_s):
                 return [replica_id]
         raise _busy(replica_id)
 
@@ -80,8 +80,10 @@ class DesiredState:
             raise NotFound(f"there is no node {node_id!r}", metadata={"node": node_id})
         await self._store.cordon(node_id, self._clock.unix_ms())
         for _ in range(_ATTEMPTS):
-            mine = [each for each in (await self._store.read()).assignments if each.node_id == node_id]
-            if all([await self._start_drain(each, timeout_s) for each in mine]):
+            fleet = await self._store.read()
+            mine = [each for each in fleet.assignments if each.node_id == node_id]
+            limits = [fleet.drain_timeout_s(each) if timeout_s is None else timeout_s for each in mine]
+            if all([await self._start_drain(each, limit_s) for each, limit_s in zip(mine, limits, strict=True)]):
                 return sorted(each.replica_id for each in mine)
         raise _busy(node_id)
 
@@ -105,8 +107,8 @@ class DesiredState:
             raise NotFound(f"model {model!r} is not deployed", reason="MODEL_NOT_FOUND", metadata={"model": model})
         return stored
 
-    async def _start_drain(self, assignment: Assignment, timeout_s: int | None) -> bool:
-        deadline = self._clock.unix_ms() + 1000 * (assignment.drain_timeout_s if timeout_s is None else timeout_s)
+    async def _start_drain(self, assignment: Assignment, timeout_s: int) -> bool:
+        deadline = self._clock.unix_ms() + 1000 * timeout_s
         if assignment.draining and assignment.drain_deadline_unix_ms <= deadline:
             return True
         return await self._store.write_assignment(replace(assignment, draining=True, drain_deadline_unix_ms=deadline))

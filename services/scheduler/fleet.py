@@ -130,6 +130,11 @@ class Fleet:
         unknown = Process(assignment.replica_id)
         return unknown if node is None else node.processes.get(assignment.replica_id, unknown)
 
+    def drain_timeout_s(self, assignment: Assignment) -> int:
+        """Time to finish running work: what its deployment says today, or said when the replica was placed if it is gone."""
+        deployment = self.deployments.get(assignment.model)
+        return assignment.drain_timeout_s if deployment is None else deployment.drain_timeout_s
+
     def is_ready(self, assignment: Assignment) -> bool:
         """True when the replica of this very assignment is registered and takes work."""
         replica = self.replicas.get(assignment.replica_id)

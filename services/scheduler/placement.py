@@ -151,7 +151,7 @@ class _Planner:
 
     def _drain(self, assignment: Assignment, why: str) -> None:
         self._leaving.add(assignment.replica_id)
-        deadline = self._now_unix_ms + assignment.drain_timeout_s * 1000
+        deadline = self._now_unix_ms + self._fleet.drain_timeout_s(assignment) * 1000
         self.plan.changes.append(StartDrain(replace(assignment, draining=True, drain_deadline_unix_ms=deadline), why))
 
     def _remove(self, assignment: Assignment, why: str) -> None:

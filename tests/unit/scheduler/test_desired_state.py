@@ -128,6 +128,16 @@ async def test_drain_replica_sets_the_deadline_and_only_ever_shortens_it(desired
     assert store.assigned["m-0"].drain_deadline_unix_ms == 1_005_000
 
 
+async def test_drain_takes_as_long_as_the_deployment_says_today(desired: DesiredState, store: MemoryFleetStore) -> None:
+    store.nodes["a"] = node("a")
+    store.put_deployment(Deployment("m", num_replicas=2, drain_timeout_s=7))
+    for replica_id in ("m-0", "m-1"):
+        store.put_assignment(Assignment(replica_id, "a", "m", drain_timeout_s=60))
+    await desired.drain_replica("m-0", None)
+    await desired.drain_node("a", None)
+    assert {each.drain_deadline_unix_ms for each in store.assigned.values()} == {1_007_000}
+
+
 async def test_drain_node_drains_all_of_it_and_marks_it(desired: DesiredState, store: MemoryFleetStore) -> None:
     store.nodes["a"] = node("a")
     for replica_id, node_id in (("m-0", "a"), ("m-1", "b"), ("m-2", "a")):

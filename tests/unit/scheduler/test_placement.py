@@ -85,8 +85,9 @@ def test_placement_slot_of_a_replica_that_still_lives_is_not_reused() -> None:
 
 
 def test_placement_scale_down_drains_with_deadline_and_keeps_the_spread() -> None:
-    current = [assigned(0, "a"), assigned(1, "b"), assigned(2, "a", drain_timeout_s=7)]
-    plan = make_plan(fleet([node("a"), node("b")], [Deployment("m", num_replicas=2)], current, replicas=ready(*current)), NOW)
+    current = [assigned(0, "a"), assigned(1, "b"), assigned(2, "a", drain_timeout_s=60)]
+    deployment = Deployment("m", num_replicas=2, drain_timeout_s=7)  # changed since they were placed
+    plan = make_plan(fleet([node("a"), node("b")], [deployment], current, replicas=ready(*current)), NOW)
     assert drains(plan) == ["m-2"]
     assert plan.changes[0].assignment.drain_deadline_unix_ms == NOW + 7000
 
