@@ -138,7 +138,12 @@ class Pipeline:
     async def _settle(self, charge: Charge) -> None:
         """The one place where a charge ends: its record is durable before the client learns of the end."""
         now = self.clock.unix_ms()
-        await self.records.append(charge.seal(now))
+        appending = asyncio.ensure_future(self.records.append(charge.seal(now)))
+        try:
+            await asyncio.shield(appending)
+        except asyncio.CancelledError:
+            # Too late to stop: the bill is on its way to the disk, and the client is to be told what it says.
+            await appending
         self.meter.settled(charge, (now - charge.accepted_unix_ms) / 1000)
 
     def _conclude(self, charge: Charge, answer: Answer) -> None:

@@ -128,12 +128,14 @@ class MemoryRecords:
     full: InferwayError | None = None
     broken: InferwayError | None = None
     gate: asyncio.Event | None = None
+    num_begun: int = 0
 
     def require_room(self) -> None:
         if self.full is not None:
             raise self.full
 
     async def append(self, record: SealedRequest) -> None:
+        self.num_begun += 1
         if self.gate is not None:
             await self.gate.wait()
         if self.broken is not None:

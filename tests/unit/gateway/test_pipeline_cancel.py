@@ -9,6 +9,7 @@ from services.gateway.attempt import EndReason
 from services.gateway.dispatch import GrantOutcome
 from services.gateway.records import Outcome
 from services.kit.errors import DeadlineExceeded, Internal
+from tests.harness.eventually import eventually
 from tests.harness.gateway_bench import WAIT_S, Bench, lost, read, refused, says
 from tests.harness.gateway_fakes import FakeAttempt
 
@@ -149,6 +150,22 @@ async def test_shorter_of_both_deadlines_counts_and_the_clients_leaves_time_to_t
     await read(bench.start(timeout_s=100.0))
     await read(bench.start(timeout_s=3.0))
     assert [want.deadline_unix_ms - bench.clock.unix_ms() for want in bench.dispatcher.wants] == [7000, 2900]
+
+
+async def test_drain_that_runs_out_of_time_while_the_bill_is_written_tells_what_is_billed(bench: Bench) -> None:
+    bench.records.gate = asyncio.Event()
+    bench.replicas.scripts = [says("a")]
+    answer = bench.start()
+    await answer.accepted()
+    await eventually(lambda: bench.records.num_begun == 1)
+    draining = asyncio.create_task(bench.tasks.drain(0))
+    for _ in range(10):  # Turns of the event loop, until the drain has cancelled what is in work.
+        await asyncio.sleep(0)
+    bench.records.gate.set()
+    await draining
+    assert await read(answer) == "a"
+    (record,) = bench.records.records
+    assert (record.outcome, record.completion_tokens) == (Outcome.FINISHED, answer.ending.usage.completion_tokens)
 
 
 async def test_drain_lets_requests_end_and_refuses_new_ones(bench: Bench) -> None:
