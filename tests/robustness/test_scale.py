@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cli.clients import ControlPlane
+from inferway.common.v1 import registry_pb2
 from services.kit.channel import connect
 from tests.harness.bill import Bill
 from tests.harness.eventually import eventually
@@ -20,6 +21,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
 NUM_STREAMS = 8
 LONG = 150
+ENDLESS = 4000
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ async def plane(mesh: Mesh) -> AsyncIterator[ControlPlane]:
     async with connect(f"127.0.0.1:{mesh.ports.scheduler_grpc}") as channel:
         plane = ControlPlane(channel)
         yield plane
-        await plane.scale(MODEL, 2)
+        await plane.deploy(registry_pb2.Deployment(model=MODEL, num_replicas=2))
     await at_rest(mesh)
 
 
@@ -54,6 +56,27 @@ async def test_scale_down_under_load_drains_first(mesh: Mesh, plane: ControlPlan
     # Drained, not resumed: each stream ended where it began.
     rows = await Bill(mesh).until_rows([one.completion_id for one in told])
     assert {len(row.attempts) for row in rows} == {1}
+
+
+async def test_drain_that_runs_out_of_time_ends_work_with_an_explicit_error(mesh: Mesh, plane: ControlPlane) -> None:
+    """Nobody else could go on. The limit is the one that was set last, long after the replica was placed."""
+    await plane.deploy(registry_pb2.Deployment(model=MODEL, num_replicas=1, drain_timeout_s=1))
+    await at_rest(mesh, num_replicas=1)
+    async with Clients(mesh) as clients:
+        works = [asyncio.ensure_future(ask("hi", ENDLESS)) for ask in clients.surfaces]
+
+        async def all_run() -> bool:
+            return await num_running(mesh) == len(works)
+
+        await eventually(all_run)
+        await plane.scale(MODEL, 0)
+        told = await asyncio.gather(*works)
+    assert [("silently" in one.failure, "before the answer was complete" in one.failure) for one in told] == [(False, True)] * 3
+    streamed = [one for one in told if one.completion_id]
+    assert len(streamed) == 2 and all(one.text for one in streamed)
+    for row in await Bill(mesh).until_rows([one.completion_id for one in streamed]):
+        assert (row.outcome, row.error_reason) == ("interrupted", "DRAINING")
+        assert row.completion_tokens == row.attempts[0].output_tokens > 0
 
 
 @pytest.mark.parametrize("stream", [False, True])
