@@ -52,6 +52,24 @@ def check_ports(listeners: Mapping[str, int]) -> None:
         raise LocalError(f"{noun} {names} on 127.0.0.1 cannot be used.", "Stop what uses it, or set INFERWAY_PORT_BASE to another base.")
 
 
+def ephemeral_ports() -> range:
+    """Ports that the system gives to outgoing connections; empty where it does not say."""
+    try:
+        first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    except (OSError, ValueError):
+        return range(0)
+    return range(int(first), int(last) + 1)
+
+
+def check_reserved(listeners: Mapping[str, int], ephemeral: range) -> None:
+    """Raises LocalError when a listener lies among the ports of outgoing connections: any of them may take its port at any time."""
+    if taken := [port for port in listeners.values() if port in ephemeral]:
+        raise LocalError(
+            f"Port {min(taken)} lies in the range {ephemeral[0]}-{ephemeral[-1]} that this system gives to outgoing connections.",
+            f"Set INFERWAY_PORT_BASE below {ephemeral[0] - 200}.",
+        )
+
+
 def is_free(port: int) -> bool:
     """True when a server could listen on the loopback `port` now."""
     with socket.socket() as probe:

@@ -79,6 +79,7 @@ async def _prepare(settings: Settings, kind: BrokerKind, environ: Mapping[str, s
     preflight.check(settings)
     preflight.check_model_card(CARD)
     await asyncio.to_thread(running.end_leftovers, settings.home)
+    preflight.check_reserved(settings.ports.listeners(), preflight.ephemeral_ports())
     preflight.check_ports(settings.ports.listeners())
     try:
         async with asyncio.TaskGroup() as group:

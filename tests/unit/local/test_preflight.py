@@ -41,3 +41,11 @@ def test_find_missing_program_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(LocalError, match="program etcd is not installed"):
         binaries.find("etcd", packaged={"etcd": ("a_package_that_is_not_there", "etcd")})
+
+
+def test_check_reserved_port_of_outgoing_connections_is_refused_with_a_way_out() -> None:
+    with pytest.raises(LocalError) as caught:
+        preflight.check_reserved({"broker": 33062, "router": 33020}, range(32768, 61000))
+    assert "Port 33020 lies in the range 32768-60999" in str(caught.value)
+    preflight.check_reserved({"router": 8420}, range(32768, 61000))
+    preflight.check_reserved({"router": 33020}, range(0))
