@@ -24,7 +24,12 @@ from services.engine.runner_registry import make_runner
 _ROOT = Path(__file__).resolve().parents[1]
 _CONTEXT = 192
 _GREEDY = SamplingParams(temperature=0)
-_RUNNERS = {"torch float32": ("torch", "float32"), "torch bfloat16": ("torch", "bfloat16"), "cpu": ("cpu", "float32")}
+_RUNNERS = {
+    "torch float32": ("torch", "float32"),
+    "torch bfloat16": ("torch", "bfloat16"),
+    "cpu 15 bits": ("cpu", "float32"),
+    "cpu 8 bits": ("cpu", "bfloat16"),
+}
 
 
 @dataclass(frozen=True, slots=True)
