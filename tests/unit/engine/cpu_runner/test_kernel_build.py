@@ -2,6 +2,8 @@
 
 import re
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,13 @@ def test_library_in_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> No
     (tmp_path / "kernels").write_text("in the way")
     with pytest.raises(NoKernelsError, match="cannot hold the native kernels"):
         library(tmp_path, _LEVEL, counting(tmp_path))
+
+
+def test_main_builds_ahead_of_the_first_start_or_says_what_to_mend(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "services.engine.cpu_runner"]
+    environ = {**counting(tmp_path), "INFERWAY_HOME": str(tmp_path)}
+    built = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=50, check=True)
+    assert Path(built.stdout.strip()).read_text() == "built\n"
+    failed = subprocess.run(command, env={**environ, "CXX": "no-such-compiler"}, capture_output=True, text=True, timeout=50, check=False)
+    assert failed.returncode == 1
+    assert "to mend: install g++" in failed.stderr
