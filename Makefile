@@ -35,6 +35,9 @@ proto-lint: setup ## buf lint, and buf breaking against the last released contra
 	@$(BIN)/buf lint protos/gen/inferway.binpb --config buf.yaml
 	@$(BIN)/buf breaking protos/gen/inferway.binpb --against protos/released.binpb --config buf.yaml
 
+proto-release: gen ## make the present contracts the ones that `proto-lint` compares with
+	@cp protos/gen/inferway.binpb protos/released.binpb
+
 fmt: setup ## format and sort imports
 	@$(BIN)/ruff format -q . && $(BIN)/ruff check -q --fix .
 
@@ -66,4 +69,4 @@ lock: ## resolve the locks anew
 	@$(COMPILE) --extra gateway --extra router --extra scheduler --extra metering pyproject.toml -o requirements.lock
 	@$(COMPILE) --extra engine pyproject.toml -o requirements-engine.lock
 
-.PHONY: help setup up down logs gen gen-check proto-lint fmt lint types test test-unit test-mesh test-faults verify-compose size lock
+.PHONY: help setup up down logs gen gen-check proto-lint proto-release fmt lint types test test-unit test-mesh test-faults verify-compose size lock
