@@ -80,7 +80,9 @@ def chat(
     model: Annotated[str, typer.Option(help="Model to talk to.")] = _DEFAULT_MODEL,
     system: Annotated[str, typer.Option(help="System message.")] = "",
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Most tokens of one answer.")] = None,
-    temperature: Annotated[float | None, typer.Option(min=0, max=2, help="0 is greedy.")] = None,
+    temperature: Annotated[
+        float, typer.Option(min=0, max=2, help="0 is greedy; the API's own default of 1 is wild for a small model.")
+    ] = 0.2,
 ) -> None:
     """Talk to a model. Answers stream; Ctrl-C stops an answer, Ctrl-D ends the conversation."""
     conversation = Conversation(model, system, max_tokens, temperature)

@@ -43,6 +43,7 @@ class ReplicaReport:
     address: str
     restarts: int
     last_exit: str
+    runner: str = ""
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,7 @@ def _replica(one: scheduler_pb2.AssignmentStatus) -> ReplicaReport:
         address=one.address,
         restarts=one.process.num_restarts,
         last_exit=one.process.last_exit,
+        runner=one.runner,
     )
 
 
@@ -83,6 +84,8 @@ def _show(report: MeshReport) -> None:
     out.print(f"Broker: {report.broker} at {report.kafka_bootstrap} · engine runner: {report.runner}", highlight=False)
     out.print(_children(report.services))
     out.print(_replica_table(report.replicas))
+    for runner in sorted({one.runner for one in report.replicas if one.runner}):
+        out.print(f"Numbers: {escape(runner)}", highlight=False, soft_wrap=True)
     for one in report.deployments:
         if one.problem or one.ready != one.desired:
             text = f"{one.model}: {one.ready} of {one.desired} replicas ready. {one.problem}"

@@ -31,7 +31,7 @@ Next: inferway chat · inferway status · inferway usage · inferway down"""
 
 def curl(ready: Ready) -> str:
     """One line that streams."""
-    body = _json({"model": MODEL, "stream": True, "messages": [{"role": "user", "content": _QUESTION}]})
+    body = _json({"model": MODEL, "stream": True, "temperature": 0.2, "messages": [{"role": "user", "content": _QUESTION}]})
     return (
         f"curl -N {ready.settings.base_url}/v1/chat/completions -H 'Authorization: Bearer {ready.keys.demo}' "
         f"-H 'Content-Type: application/json' -d '{body}'"

@@ -86,7 +86,7 @@ class Settings:
         return cls(
             home=Home(Path(environ.get("INFERWAY_HOME") or _default_home()).absolute()),
             port_base=port_base,
-            runner=Runner(_choice(environ, "INFERWAY_ENGINE_RUNNER", Runner.TORCH, tuple(Runner))),
+            runner=Runner(_choice(environ, "INFERWAY_ENGINE_RUNNER", Runner.AUTO, tuple(Runner))),
             broker=BrokerChoice(_choice(environ, "INFERWAY_LOCAL_BROKER", BrokerChoice.AUTO, tuple(BrokerChoice))),
             kafka=ExternalKafka.from_environ(environ),
             num_replicas=_number(environ, "INFERWAY_LOCAL_REPLICAS", 2),

@@ -20,6 +20,8 @@ from deploy.local.progress import Progress, Step
 from deploy.local.settings import Runner, Settings
 from deploy.local.supervise import exclusive
 from inferway.edge.v1 import inference_pb2
+from services.engine.cpu_runner.instruction_set import best_for, cpu_features
+from services.engine.cpu_runner.kernel_build import NoKernelsError, library
 from services.engine.model.card import load_card
 from services.engine.model.importer import import_card
 from services.kit import channel
@@ -86,6 +88,8 @@ async def _prepare(settings: Settings, kind: BrokerKind, environ: Mapping[str, s
             group.create_task(asyncio.to_thread(_write_files, settings))
             group.create_task(_in_step(progress, f"Broker: {kind.value}", lambda _: broker.prepare(kind, settings, environ)))
             group.create_task(_in_step(progress, f"Model {MODEL}", lambda step: _import_model(settings.home, step)))
+            if settings.runner in (Runner.AUTO, Runner.CPU):
+                group.create_task(_in_step(progress, "CPU kernels", lambda step: _build_kernels(settings.home, step)))
     except ExceptionGroup as group:
         local = group.subgroup(LocalError)
         raise (local or group).exceptions[0] from None
@@ -107,6 +111,16 @@ def _import_model(home: Home, step: Step) -> None:
         import_card(load_card(CARD), home.root, lambda stage, done, total: step.say(f"{stage} {100 * done // total} %"))
     except InferwayError as error:
         raise LocalError(f"The model could not be imported: {error}.", "Run `make setup` and try again.") from error
+
+
+def _build_kernels(home: Home, step: Step) -> None:
+    """Replicas would build them as well, one after the other and unseen. Where they cannot be built, replicas run on torch and say so."""
+    try:
+        step.say("compiling for this CPU")
+        library(home.root, best_for(cpu_features()))
+        step.say("")
+    except NoKernelsError as error:
+        step.say(f"none, torch serves and is slower: {error}; to mend: {error.remedy}")
 
 
 async def _bring_to_answer(settings: Settings, supervisor: ProcessIdentity, progress: Progress) -> LocalKeys:

@@ -33,7 +33,7 @@ class EngineConfig:
     kafka_bootstrap: tuple[str, ...] = ()
     """Empty: attempt records stay in the outbox."""
     outbox_max_bytes: int = 256 * 1024 * 1024
-    runner: str = "torch"
+    runner: str = "auto"
     """`torch`: float32 or bfloat16 as `dtype` says; `cpu`: native quantised kernels; `auto`: `cpu` on a CPU, `torch` on a GPU; `sim`."""
     device: str = "cpu"
     dtype: str = "float32"

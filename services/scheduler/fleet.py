@@ -106,6 +106,7 @@ class Replica:
     node_id: str
     state: ReplicaState
     address: str = ""
+    runner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

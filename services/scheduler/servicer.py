@@ -128,6 +128,7 @@ def _assignment_status(fleet: Fleet, assignment: Assignment) -> pb.AssignmentSta
     if replica is not None and replica.node_id == assignment.node_id:
         status.state = values.state_to_proto(replica.state)
         status.address = replica.address
+        status.runner = replica.runner
     process = fleet.process_of(assignment)
     if process.phase is not Phase.UNKNOWN:
         status.process.CopyFrom(values.process_to_proto(process))

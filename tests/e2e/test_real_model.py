@@ -25,7 +25,7 @@ QUESTION = "Explain in a few sentences why the sky is blue."
 def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mesh]:
     smollm.smollm()
     models = smollm.HOME / "models"
-    with running_mesh(tmp_path_factory.mktemp("real"), models, INFERWAY_ENGINE_RUNNER="torch", INFERWAY_LOCAL_BROKER="tansu") as mesh:
+    with running_mesh(tmp_path_factory.mktemp("real"), models, INFERWAY_ENGINE_RUNNER="auto", INFERWAY_LOCAL_BROKER="tansu") as mesh:
         yield mesh
 
 

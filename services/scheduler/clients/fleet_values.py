@@ -123,7 +123,7 @@ def process_to_proto(process: Process) -> pb.ReplicaProcess:
 def replica_from_proto(message: pb.Replica) -> Replica:
     """What placement and listings need of a replica."""
     state = _STATES.get(message.state, ReplicaState.UNKNOWN)
-    return Replica(message.replica_id, message.model, message.node_id, state, message.address)
+    return Replica(message.replica_id, message.model, message.node_id, state, message.address, message.runner)
 
 
 def state_to_proto(state: ReplicaState) -> pb.ReplicaState:

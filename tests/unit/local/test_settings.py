@@ -13,7 +13,7 @@ from deploy.local.settings import BrokerChoice, Runner, Settings
 def test_settings_of_an_empty_environment_are_the_documented_defaults() -> None:
     settings = Settings.from_environ({})
 
-    assert (settings.port_base, settings.runner, settings.broker, settings.num_replicas) == (8400, Runner.TORCH, BrokerChoice.AUTO, 2)
+    assert (settings.port_base, settings.runner, settings.broker, settings.num_replicas) == (8400, Runner.AUTO, BrokerChoice.AUTO, 2)
     assert settings.home.root.name == ".inferway" and settings.home.root.is_absolute()
 
 

@@ -176,13 +176,15 @@ class ListAssignmentsResponse(_message.Message):
     def __init__(self, assignments: _Optional[_Iterable[_Union[AssignmentStatus, _Mapping]]] = ...) -> None: ...
 
 class AssignmentStatus(_message.Message):
-    __slots__ = ("assignment", "state", "address", "process")
+    __slots__ = ("assignment", "state", "address", "process", "runner")
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
+    RUNNER_FIELD_NUMBER: _ClassVar[int]
     assignment: _registry_pb2.Assignment
     state: _registry_pb2.ReplicaState
     address: str
     process: _registry_pb2.ReplicaProcess
-    def __init__(self, assignment: _Optional[_Union[_registry_pb2.Assignment, _Mapping]] = ..., state: _Optional[_Union[_registry_pb2.ReplicaState, str]] = ..., address: _Optional[str] = ..., process: _Optional[_Union[_registry_pb2.ReplicaProcess, _Mapping]] = ...) -> None: ...
+    runner: str
+    def __init__(self, assignment: _Optional[_Union[_registry_pb2.Assignment, _Mapping]] = ..., state: _Optional[_Union[_registry_pb2.ReplicaState, str]] = ..., address: _Optional[str] = ..., process: _Optional[_Union[_registry_pb2.ReplicaProcess, _Mapping]] = ..., runner: _Optional[str] = ...) -> None: ...
