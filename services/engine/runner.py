@@ -72,6 +72,19 @@ class StepOutput:
     """A sentence without prompt or answer text, for example that the logits were not finite."""
 
 
+def slice_fault(part: SequenceSlice, info: ModelInfo) -> str | None:
+    """Why a runner cannot compute this slice, found before it can harm the step; None when it can."""
+    end = part.start + len(part.token_ids)
+    if not part.token_ids or min(part.token_ids) < 0 or max(part.token_ids) >= info.vocab_size:
+        return "a token id is outside the vocabulary"
+    if end > info.max_context_tokens:
+        return "the sequence is longer than the model's context"
+    used = part.block_table[: -(-end // info.block_size)]
+    if len(used) * info.block_size < end or min(used) < 0 or max(used) >= info.num_blocks:
+        return "the block table does not cover the sequence"
+    return None
+
+
 class ModelRunner(Protocol):
     """Owns weights and KV pool; called by the step thread only, never by two threads at once."""
 

@@ -1,7 +1,5 @@
 """Channels to other services: keep-alive, quick reconnects, no message limit below ours."""
 
-from collections.abc import Sequence
-
 import grpc
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -24,13 +22,8 @@ OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
-def connect(
-    address: str,
-    *,
-    credentials: grpc.ChannelCredentials | None = None,
-    interceptors: Sequence[grpc.aio.ClientInterceptor] = (),
-) -> grpc.aio.Channel:
+def connect(address: str, *, credentials: grpc.ChannelCredentials | None = None) -> grpc.aio.Channel:
     """A lazily connected channel to host:port; the caller closes it. Every call on it still needs its own deadline."""
     if credentials is None:
-        return grpc.aio.insecure_channel(address, options=OPTIONS, interceptors=interceptors)
-    return grpc.aio.secure_channel(address, credentials, options=OPTIONS, interceptors=interceptors)
+        return grpc.aio.insecure_channel(address, options=OPTIONS)
+    return grpc.aio.secure_channel(address, credentials, options=OPTIONS)

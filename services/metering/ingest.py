@@ -55,7 +55,6 @@ class Ingest:
         self._log_ends, self._settings = log_ends, settings
         self._topic_ids: dict[str, str] = {}
         self._out_of_range = False
-        self.connected = asyncio.Event()
 
     async def run(self) -> None:
         """Reads until cancelled; a broker that is away or a log that was replaced starts the reading anew."""
@@ -64,7 +63,6 @@ class Ingest:
                 await self._prepare()
                 await self._assign()
                 self._out_of_range = False
-                self.connected.set()
                 await self._consume()
             except StaleBatch as stale:
                 log.warning("reading starts anew from the ledger's offsets: %s", stale.message)
@@ -72,7 +70,6 @@ class Ingest:
                 self._out_of_range = True
                 log.error("the log does not hold the next offset, reading starts anew: %s", error.message)
             except EventsUnavailable as error:
-                self.connected.clear()
                 log.warning("the broker is away: %s", error.message)
                 await asyncio.sleep(self._settings.retry_s)
 

@@ -21,7 +21,7 @@ from services.engine.cpu_runner.native import (
     Shape,
 )
 from services.engine.cpu_runner.weights import pack_weights
-from services.engine.runner import ModelInfo, RunnerSettings, SamplingParams, SequenceSlice, StepOutput
+from services.engine.runner import ModelInfo, RunnerSettings, SamplingParams, SequenceSlice, StepOutput, slice_fault
 from services.engine.torch_runner.sampling import Draw, sample
 from services.engine.torch_runner.weights import LlamaConfig, read_config
 from services.kit.errors import ConfigError
@@ -75,7 +75,7 @@ class CpuRunner:
         """See `ModelRunner.step`."""
         if self._network is None:
             raise RuntimeError("the runner is closed")
-        outputs = [StepOutput(part.sequence_id, None, self._fault(part)) for part in slices]
+        outputs = [StepOutput(part.sequence_id, None, slice_fault(part, self.info)) for part in slices]
         sound = [(part, output) for part, output in zip(slices, outputs, strict=True) if output.error is None]
         if sound:
             logits, best = self.forward([part for part, _ in sound])
@@ -116,18 +116,6 @@ class CpuRunner:
         network, self._network = self._network, None
         if network is not None:
             network.close()
-
-    def _fault(self, part: SequenceSlice) -> str | None:
-        """Why this slice cannot be computed, found before it can harm the step."""
-        end = part.start + len(part.token_ids)
-        if not part.token_ids or min(part.token_ids) < 0 or max(part.token_ids) >= self.info.vocab_size:
-            return "a token id is outside the vocabulary"
-        if end > self.info.max_context_tokens:
-            return "the sequence is longer than the model's context"
-        used = part.block_table[: -(-end // self.info.block_size)]
-        if len(used) * self.info.block_size < end or min(used) < 0 or max(used) >= self.info.num_blocks:
-            return "the block table does not cover the sequence"
-        return None
 
 
 def _choose(logits: Tensor, best: list[int], sampled: list[tuple[SequenceSlice, StepOutput]]) -> None:

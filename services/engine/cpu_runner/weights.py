@@ -7,8 +7,8 @@ from safetensors import safe_open
 from torch import Tensor
 
 from services.engine.cpu_runner.native import LANES, Kernels, PackedLayer, PackedWeights
-from services.engine.torch_runner.weights import LlamaConfig
-from services.kit.model_store import WEIGHTS, ModelCorruptError, ModelVersion
+from services.engine.torch_runner.weights import LlamaConfig, checked_tensors
+from services.kit.model_store import WEIGHTS, ModelVersion
 
 Read = Callable[..., Tensor]
 
@@ -16,15 +16,10 @@ Read = Callable[..., Tensor]
 def pack_weights(version: ModelVersion, config: LlamaConfig, kernels: Kernels, max_tokens: int) -> PackedWeights:
     """Read, check and pack the weights; `version` must have been verified. ModelCorruptError when a weight is missing or misshapen."""
     with safe_open(version.file(WEIGHTS), framework="pt") as file:
-        names = frozenset(file.keys())
+        tensor = checked_tensors(file, version)
 
         def read(name: str, *shape: int) -> Tensor:
-            if name not in names:
-                raise ModelCorruptError(f"{version.name} {version.version}: {WEIGHTS} has no {name}")
-            tensor: Tensor = file.get_tensor(name)
-            if tuple(tensor.shape) != shape:
-                raise ModelCorruptError(f"{version.name} {version.version}: {name} has shape {tuple(tensor.shape)} instead of {shape}")
-            return tensor.to(torch.float32).contiguous()
+            return tensor(name, *shape).to(torch.float32).contiguous()
 
         size = (config.vocab_size, config.hidden_size)
         embedding = kernels.pack(read("model.embed_tokens.weight", *size))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from services.engine.runner import ModelInfo, RunnerSettings, SamplingParams, SequenceSlice, StepOutput
+from services.engine.runner import ModelInfo, RunnerSettings, SamplingParams, SequenceSlice, StepOutput, slice_fault
 from services.engine.torch_runner.attention import DecodeAttention, StepAttention, TorchDecode, TorchPrefill
 from services.engine.torch_runner.linear import can_pack, rows_are_independent
 from services.engine.torch_runner.llama import Llama
@@ -56,7 +56,7 @@ class TorchRunner:
         """See `ModelRunner.step`."""
         if self._llama is None:
             raise RuntimeError("the runner is closed")
-        outputs = [StepOutput(part.sequence_id, None, self._fault(part)) for part in slices]
+        outputs = [StepOutput(part.sequence_id, None, slice_fault(part, self.info)) for part in slices]
         sound = [(part, output) for part, output in zip(slices, outputs, strict=True) if output.error is None]
         if not sound:
             return outputs
@@ -88,18 +88,6 @@ class TorchRunner:
         for (_, output), token in zip(sampled, tokens, strict=True):
             output.token_id = token
             output.error = None if token is not None else "the model's logits are not finite"
-
-    def _fault(self, part: SequenceSlice) -> str | None:
-        """Why this slice cannot be computed, found before it can harm the step."""
-        end = part.start + len(part.token_ids)
-        if not part.token_ids or min(part.token_ids) < 0 or max(part.token_ids) >= self.info.vocab_size:
-            return "a token id is outside the vocabulary"
-        if end > self.info.max_context_tokens:
-            return "the sequence is longer than the model's context"
-        used = part.block_table[: -(-end // self.info.block_size)]
-        if len(used) * self.info.block_size < end or min(used) < 0 or max(used) >= self.info.num_blocks:
-            return "the block table does not cover the sequence"
-        return None
 
 
 def _device(settings: RunnerSettings) -> torch.device:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -73,18 +74,28 @@ def read_config(version: ModelVersion) -> LlamaConfig:
         raise ModelCorruptError(f"{version.name} {version.version}: {CONFIG} does not describe a llama network") from error
 
 
+def checked_tensors(file: Any, version: ModelVersion) -> Callable[..., Tensor]:
+    """Reads tensors of an open safetensors file by name and expected shape; ModelCorruptError when one is missing or misshapen."""
+    names = frozenset(file.keys())
+
+    def read(name: str, *shape: int) -> Tensor:
+        if name not in names:
+            raise ModelCorruptError(f"{version.name} {version.version}: {WEIGHTS} has no {name}")
+        tensor: Tensor = file.get_tensor(name)
+        if tuple(tensor.shape) != shape:
+            raise ModelCorruptError(f"{version.name} {version.version}: {name} has shape {tuple(tensor.shape)} instead of {shape}")
+        return tensor
+
+    return read
+
+
 def load_weights(version: ModelVersion, config: LlamaConfig, device: torch.device, dtype: torch.dtype) -> LlamaWeights:
     """Read, check and lay out the weights; `version` must have been verified. ModelCorruptError when a weight is missing or misshapen."""
     with safe_open(version.file(WEIGHTS), framework="pt") as file:
-        names = frozenset(file.keys())
+        tensor = checked_tensors(file, version)
 
         def read(name: str, *shape: int) -> Tensor:
-            if name not in names:
-                raise ModelCorruptError(f"{version.name} {version.version}: {WEIGHTS} has no {name}")
-            tensor: Tensor = file.get_tensor(name)
-            if tuple(tensor.shape) != shape:
-                raise ModelCorruptError(f"{version.name} {version.version}: {name} has shape {tuple(tensor.shape)} instead of {shape}")
-            return tensor.to(device, dtype)
+            return tensor(name, *shape).to(device, dtype)
 
         vocab, hidden = config.vocab_size, config.hidden_size
         embedding = read("model.embed_tokens.weight", vocab, hidden)

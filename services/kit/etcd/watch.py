@@ -38,11 +38,6 @@ class Watch:
         self.last_error: EtcdError | None = None
 
     @property
-    def next_revision(self) -> int:
-        """The revision from which the watch would resume now."""
-        return self._next_revision
-
-    @property
     def live(self) -> bool:
         """True while the server has confirmed the watch and the stream stands."""
         return self._live
