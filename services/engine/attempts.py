@@ -41,6 +41,12 @@ class AttemptRequest:
     choice: int = 0
     ignore_eos: bool = False
     traceparent: str = ""
+    cache_salt: bytes = b""
+    min_output_tokens: int = 0
+    stop_token_ids: Sequence[int] = ()
+    include_stop: bool = False
+    num_logprobs: int | None = None
+    num_prompt_logprobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

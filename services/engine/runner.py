@@ -10,15 +10,23 @@ from typing import Protocol
 class SamplingParams:
     """How the next token of a sequence is chosen from its logits.
 
-    `temperature` 0 means greedy (argmax; the lowest id wins a tie) and ignores the other fields. `top_p` is in (0, 1]; 1 keeps every
-    token. `top_k` 0 keeps every token. `seed` is a 64-bit key, always set by the caller: equal (seed, choice, output position) and
-    equal logits give the equal token, on any replica and beside any batch mates.
+    Logits are changed first, in this order: `logit_bias` (token id, bias) is added; `repetition_penalty` divides positive and multiplies
+    negative logits of tokens of prompt and output (1 is off); `frequency_penalty` is taken off per occurrence in the output and
+    `presence_penalty` once (0 is off). `temperature` 0 then means greedy (argmax; the lowest id wins a tie) and ignores what follows.
+    `top_p` is in (0, 1]; 1 keeps every token. `top_k` 0 keeps every token. `min_p` drops tokens less likely than this share of the
+    likeliest one; 0 drops none. `seed` is a 64-bit key, always set by the caller: equal (seed, choice, output position) and equal logits
+    give the equal token, on any replica and beside any batch mates.
     """
 
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
     seed: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,16 @@ class ModelInfo:
     """Which numeric path serves, in words an operator can read; a cheaper path is stated here, never silent."""
 
 
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """How likely a token and the likeliest ones were: natural logarithms, of the raw logits before bias, penalties and temperature."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+    """Token ids and their log-probabilities, likeliest first, equals by id."""
+
+
 @dataclass(slots=True)
 class SequenceSlice:
     """The tokens of one sequence that one step computes.
@@ -50,6 +68,10 @@ class SequenceSlice:
     shared with other sequences as long as no slice of the step writes into a shared one. With `samples` the logits of the last token are
     sampled, and `output_position` is the index of the sampled token in the output (0 = first generated token; a resumed sequence goes on
     counting where it stopped). `choice` is the index among the n answers of one request.
+
+    `context` holds all tokens of the sequence up to the end of the slice, of which the first `num_prompt` are the prompt; it is read for
+    penalties and prompt log-probabilities only. `forbidden` tokens must not be drawn. `num_logprobs` asks for the log-probabilities of the
+    sampled token and so many likeliest ones; `num_prompt_logprobs` for those of every prompt token that follows a token of this slice.
     """
 
     sequence_id: int
@@ -60,6 +82,11 @@ class SequenceSlice:
     samples: bool
     choice: int = 0
     output_position: int = 0
+    context: Sequence[int] = ()
+    num_prompt: int = 0
+    forbidden: frozenset[int] = frozenset()
+    num_logprobs: int | None = None
+    num_prompt_logprobs: int | None = None
 
 
 @dataclass(slots=True)
@@ -70,6 +97,10 @@ class StepOutput:
     token_id: int | None
     error: str | None = None
     """A sentence without prompt or answer text, for example that the logits were not finite."""
+    logprobs: TokenLogprobs | None = None
+    """Of `token_id`, when the slice asked for them."""
+    prompt_logprobs: Sequence[TokenLogprobs] = ()
+    """In order of position, when the slice asked for them."""
 
 
 def slice_fault(part: SequenceSlice, info: ModelInfo) -> str | None:
@@ -96,6 +127,10 @@ class ModelRunner(Protocol):
         A sequence id occurs at most once. Raises only for a fault of the runner itself (out of memory, broken device); a fault of one
         sequence is the `error` of its output.
         """
+        ...
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Make the KV contents of each pair's second block those of its first, before the next step. No block is written twice."""
         ...
 
     def warm_up(self) -> None:

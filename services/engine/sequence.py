@@ -1,9 +1,10 @@
 """One sequence of tokens as the batcher sees it: what it needs, how far it is computed, and why it ended."""
 
 import enum
+from collections.abc import Sequence as Listing
 from dataclasses import dataclass, field
 
-from services.engine.runner import SamplingParams
+from services.engine.runner import SamplingParams, TokenLogprobs
 
 
 class EndReason(enum.Enum):
@@ -38,6 +39,16 @@ class Sequence:
     priority: int = 0
     deadline_s: float | None = None
     ignore_eos: bool = False
+    min_output_tokens: int = 0
+    """Delivered tokens included; before so many neither an end-of-sequence nor a stop token may be drawn."""
+    stop_token_ids: frozenset[int] = frozenset()
+    num_logprobs: int | None = None
+    num_prompt_logprobs: int | None = None
+    """When set the prefix cache is not read: a cached position has no logits."""
+    cache_salt: bytes = b""
+    """Sequences of different salts share no cached blocks."""
+    num_cached: int = 0
+    """Prompt tokens read from the prefix cache when the sequence was first admitted."""
     num_computed: int = 0
     """Positions in the KV cache."""
     num_discarded: int = 0
@@ -67,6 +78,15 @@ class Sampled:
 
     sequence_id: int
     token_id: int
+    logprobs: TokenLogprobs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """Log-probabilities of prompt tokens that a step gave to a sequence, the next ones in order of position."""
+
+    sequence_id: int
+    logprobs: Listing[TokenLogprobs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +99,5 @@ class Ended:
     """Positions recomputed after preemption."""
     detail: str = ""
     """A sentence for people, without prompt or answer text."""
+    stop_token_id: int | None = None
+    """The token that ended it, for STOP by an end-of-sequence or stop token."""

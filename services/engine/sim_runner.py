@@ -59,6 +59,12 @@ class SimRunner:
         self._sleep(self._step_s)
         return [self._compute(part) for part in slices]
 
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """See ModelRunner."""
+        size = self.info.block_size
+        for source, target in pairs:
+            self._digests[target * size : (target + 1) * size] = self._digests[source * size : (source + 1) * size]
+
     def warm_up(self) -> None:
         """See ModelRunner."""
         self._digests = [_START] * len(self._digests)

@@ -4,6 +4,10 @@ import secrets
 from dataclasses import dataclass
 
 MAX_STOPS = 4
+MAX_STOP_TOKENS = 16
+MAX_CHOICES = 16
+MAX_TOP_LOGPROBS = 20
+MAX_LOGIT_BIASES = 1024
 MAX_STOP_CHARS = 512
 MAX_MESSAGES = 4096
 SEED_MIN, SEED_MAX = -(2**63), 2**63 - 1
@@ -19,16 +23,27 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """Temperature 0 is greedy; top_p in (0, 1]; seed is the key of the random stream."""
+    """Temperature 0 is greedy; top_p in (0, 1]; seed is the key of the random stream. See AttemptSampling in engine.proto for the rest."""
 
     temperature: float = 1.0
     top_p: float = 1.0
     seed: int = 0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """`max_output_tokens` None means up to the end of the context; stream and include_usage only concern REST."""
+    """What is asked for: an answer to `messages`, or text that follows `prompt`; exactly one of both is given.
+
+    `max_output_tokens` None means up to the end of the context. `num_logprobs` None asks for no log-probabilities, else for those of every
+    output token and of so many likeliest ones; `num_prompt_logprobs` likewise for the prompt's tokens from the second on. stream,
+    include_usage and echo (the prompt is part of the text) only concern REST.
+    """
 
     model: str
     messages: tuple[Message, ...]
@@ -37,6 +52,15 @@ class GenerationRequest:
     max_output_tokens: int | None = None
     stream: bool = False
     include_usage: bool = False
+    prompt: str | tuple[int, ...] | None = None
+    num_choices: int = 1
+    min_output_tokens: int = 0
+    stop_token_ids: tuple[int, ...] = ()
+    include_stop: bool = False
+    ignore_eos: bool = False
+    num_logprobs: int | None = None
+    num_prompt_logprobs: int | None = None
+    echo: bool = False
 
 
 def fresh_seed() -> int:

@@ -71,6 +71,10 @@ class GatedRunner:
             raise RuntimeError("broken on purpose")
         return self._inner.step(slices)
 
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """See ModelRunner."""
+        self._inner.copy_blocks(pairs)
+
     def warm_up(self) -> None:
         """See ModelRunner."""
         self._inner.warm_up()

@@ -39,9 +39,10 @@ class CpuRunner:
     mates, on where a prompt was cut, or on whether a token was generated here or brought along by a resumed sequence.
     """
 
-    def __init__(self, info: ModelInfo, network: Network) -> None:
+    def __init__(self, info: ModelInfo, network: Network, kv: Tensor) -> None:
         self.info = info
         self._network: Network | None = network
+        self._kv = kv
         self._stride = -(-info.vocab_size // LANES) * LANES
         self._logits = torch.empty(0, self._stride)
 
@@ -68,8 +69,10 @@ class CpuRunner:
         kernels = _kernels(settings.home, chosen)
         weights = pack_weights(version, config, kernels, version.max_context_tokens)
         kv_size = config.num_layers * 2 * settings.num_blocks * settings.block_size * config.num_kv_heads * config.head_dim
-        network = kernels.open(_shape(config, settings, planes), weights, torch.empty(kv_size, dtype=torch.bfloat16))
-        return cls(_info(version, settings, weights, _quality(weights, chosen, planes)), network)
+        kv = torch.empty(kv_size, dtype=torch.bfloat16)
+        network = kernels.open(_shape(config, settings, planes), weights, kv)
+        by_block = kv.view(config.num_layers * 2, settings.num_blocks, -1)
+        return cls(_info(version, settings, weights, _quality(weights, chosen, planes)), network, by_block)
 
     def step(self, slices: Sequence[SequenceSlice]) -> list[StepOutput]:
         """See `ModelRunner.step`."""
@@ -102,6 +105,11 @@ class CpuRunner:
         best = torch.empty(count, dtype=torch.int32)
         self._network.step(_integers(heads), _integers(tokens), _integers(tables), self._logits, best)
         return self._logits[:count, : self.info.vocab_size], best.tolist()
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """See `ModelRunner.copy_blocks`."""
+        for source, target in pairs:
+            self._kv[:, target] = self._kv[:, source]
 
     def warm_up(self) -> None:
         """See `ModelRunner.warm_up`: a prompt and one token after it, so that buffers exist and weights are in memory."""

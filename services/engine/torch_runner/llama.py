@@ -29,14 +29,14 @@ class Llama:
     def __init__(self, config: LlamaConfig, weights: LlamaWeights, kv: PagedKv, attention: Attention, max_tokens: int) -> None:
         self._config = config
         self._weights = weights
-        self._kv = kv
+        self.kv = kv
         self._attention = attention
         self._turns = rotary_turns(config, max_tokens, weights.embedding.device)
         self._num_turned = config.num_heads + config.num_kv_heads
 
     def forward(self, batch: StepBatch) -> Tensor:
         """Write the step's keys and values and return logits [sampled rows, vocab] in float32 (no rows: no product with the head)."""
-        self._kv.clear(batch.fresh_blocks)
+        self.kv.clear(batch.fresh_blocks)
         self._attention.prepare(batch)
         hidden = F.embedding(batch.token_ids, self._weights.embedding)
         turns = self._turns.index_select(0, batch.positions)[:, None]
@@ -50,7 +50,7 @@ class Llama:
         qkv = layer.qkv(self._norm(hidden, layer.attention_norm)).view(len(hidden), -1, self._config.head_dim)
         turned = rotate(qkv[:, : self._num_turned], turns)
         rows, heads = batch.num_rows, self._config.num_heads
-        self._kv.write(index, batch.slots, turned[:rows, heads:], qkv[:rows, self._num_turned :])
+        self.kv.write(index, batch.slots, turned[:rows, heads:], qkv[:rows, self._num_turned :])
         self._attention(index, batch, turned[:rows, :heads], out[:rows])
         return layer.output(out.view(len(hidden), -1))
 

@@ -22,6 +22,10 @@ class PagedKv:
         self._kv = torch.empty(num_layers, 2, num_blocks, block_size, num_kv_heads, head_dim, dtype=dtype, device=device)
         self._slots = self._kv.view(num_layers, 2, num_blocks * block_size, num_kv_heads, head_dim)
 
+    def copy(self, sources: Tensor, targets: Tensor) -> None:
+        """Make the contents of blocks `targets` [n] those of `sources` [n] in every layer; no block is a target twice, nor both."""
+        self._kv.index_copy_(2, targets, self._kv.index_select(2, sources))
+
     def clear(self, blocks: Tensor) -> None:
         """Zero `blocks` [n] in every layer."""
         if blocks.numel():

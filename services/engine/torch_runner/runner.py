@@ -65,6 +65,13 @@ class TorchRunner:
         self._choose(logits, [(part, output) for part, output in sound if part.samples])
         return outputs
 
+    @torch.inference_mode()
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """See `ModelRunner.copy_blocks`."""
+        if self._llama is not None and pairs:
+            sources, targets = torch.tensor(pairs, dtype=torch.int64, device=self._device).unbind(1)
+            self._llama.kv.copy(sources, targets)
+
     def warm_up(self) -> None:
         """See `ModelRunner.warm_up`: one prefill of two tiles, then decodes of one and of several sequences."""
         length = min(2 * TILE, self.info.num_blocks * self.info.block_size, self.info.max_context_tokens) - 1

@@ -24,39 +24,51 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n inferway/edge/v1/inference.proto\x12\x10inferway.edge.v1\"\x7f\n\x0fGenerateRequest\x12\x30\n\x05start\x18\x01 \x01(\x0b\x32\x1f.inferway.edge.v1.GenerateStartH\x00\x12\x32\n\x06\x63\x61ncel\x18\x02 \x01(\x0b\x32 .inferway.edge.v1.GenerateCancelH\x00\x42\x06\n\x04kind\"\xe2\x01\n\rGenerateStart\x12\r\n\x05model\x18\x01 \x01(\t\x12/\n\x08messages\x18\x02 \x03(\x0b\x32\x1d.inferway.edge.v1.ChatMessage\x12,\n\x08sampling\x18\x03 \x01(\x0b\x32\x1a.inferway.edge.v1.Sampling\x12\x0c\n\x04stop\x18\x04 \x03(\t\x12\"\n\x15max_completion_tokens\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x17\n\x0fidempotency_key\x18\x06 \x01(\tB\x18\n\x16_max_completion_tokens\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\x84\x01\n\x08Sampling\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x11\n\x04seed\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x0e\n\x01n\x18\x04 \x01(\rH\x03\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x07\n\x05_seedB\x04\n\x02_n\"\x10\n\x0eGenerateCancel\"\xec\x01\n\x10GenerateResponse\x12\x36\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\".inferway.edge.v1.GenerateAcceptedH\x00\x12\x30\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x1f.inferway.edge.v1.GenerateDeltaH\x00\x12\x36\n\x08\x66inished\x18\x03 \x01(\x0b\x32\".inferway.edge.v1.GenerateFinishedH\x00\x12-\n\x05usage\x18\x04 \x01(\x0b\x32\x1c.inferway.edge.v1.TokenUsageH\x00\x42\x07\n\x05\x65vent\"I\n\x10GenerateAccepted\x12\x15\n\rcompletion_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0f\n\x07\x63reated\x18\x03 \x01(\x03\",\n\rGenerateDelta\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\"8\n\x10GenerateFinished\x12\r\n\x05index\x18\x01 \x01(\r\x12\x15\n\rfinish_reason\x18\x02 \x01(\t\"\\\n\nTokenUsage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x1c\n\x14\x63\x61\x63hed_prompt_tokens\x18\x03 \x01(\r\"\x19\n\x17ListServedModelsRequest\"I\n\x18ListServedModelsResponse\x12-\n\x06models\x18\x01 \x03(\x0b\x32\x1d.inferway.edge.v1.ServedModel\"`\n\x0bServedModel\x12\r\n\x05model\x18\x01 \x01(\t\x12\x15\n\rmodel_version\x18\x02 \x01(\t\x12\x1a\n\x12max_context_tokens\x18\x03 \x01(\r\x12\x0f\n\x07\x63reated\x18\x04 \x01(\x03\x32\xcd\x01\n\tInference\x12U\n\x08Generate\x12!.inferway.edge.v1.GenerateRequest\x1a\".inferway.edge.v1.GenerateResponse(\x01\x30\x01\x12i\n\x10ListServedModels\x12).inferway.edge.v1.ListServedModelsRequest\x1a*.inferway.edge.v1.ListServedModelsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n inferway/edge/v1/inference.proto\x12\x10inferway.edge.v1\"\x7f\n\x0fGenerateRequest\x12\x30\n\x05start\x18\x01 \x01(\x0b\x32\x1f.inferway.edge.v1.GenerateStartH\x00\x12\x32\n\x06\x63\x61ncel\x18\x02 \x01(\x0b\x32 .inferway.edge.v1.GenerateCancelH\x00\x42\x06\n\x04kind\"\x9a\x03\n\rGenerateStart\x12\r\n\x05model\x18\x01 \x01(\t\x12/\n\x08messages\x18\x02 \x03(\x0b\x32\x1d.inferway.edge.v1.ChatMessage\x12,\n\x08sampling\x18\x03 \x01(\x0b\x32\x1a.inferway.edge.v1.Sampling\x12\x0c\n\x04stop\x18\x04 \x03(\t\x12\"\n\x15max_completion_tokens\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x17\n\x0fidempotency_key\x18\x06 \x01(\t\x12\x1c\n\x10prompt_token_ids\x18\x07 \x03(\rB\x02\x10\x01\x12\x1a\n\x0estop_token_ids\x18\x08 \x03(\rB\x02\x10\x01\x12\x17\n\nmin_tokens\x18\t \x01(\rH\x01\x88\x01\x01\x12\x12\n\nignore_eos\x18\n \x01(\x08\x12\x14\n\x0cinclude_stop\x18\x0b \x01(\x08\x12\x19\n\x0ctop_logprobs\x18\x0c \x01(\rH\x02\x88\x01\x01\x42\x18\n\x16_max_completion_tokensB\r\n\x0b_min_tokensB\x0f\n\r_top_logprobs\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\xd3\x03\n\x08Sampling\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x11\n\x04seed\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x0e\n\x01n\x18\x04 \x01(\rH\x03\x88\x01\x01\x12\x12\n\x05top_k\x18\x05 \x01(\rH\x04\x88\x01\x01\x12\x12\n\x05min_p\x18\x06 \x01(\x01H\x05\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x07 \x01(\x01H\x06\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\x08 \x01(\x01H\x07\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\t \x01(\x01H\x08\x88\x01\x01\x12=\n\nlogit_bias\x18\n \x03(\x0b\x32).inferway.edge.v1.Sampling.LogitBiasEntry\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x02:\x02\x38\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x07\n\x05_seedB\x04\n\x02_nB\x08\n\x06_top_kB\x08\n\x06_min_pB\x15\n\x13_repetition_penaltyB\x14\n\x12_frequency_penaltyB\x13\n\x11_presence_penalty\"\x10\n\x0eGenerateCancel\"\xec\x01\n\x10GenerateResponse\x12\x36\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\".inferway.edge.v1.GenerateAcceptedH\x00\x12\x30\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x1f.inferway.edge.v1.GenerateDeltaH\x00\x12\x36\n\x08\x66inished\x18\x03 \x01(\x0b\x32\".inferway.edge.v1.GenerateFinishedH\x00\x12-\n\x05usage\x18\x04 \x01(\x0b\x32\x1c.inferway.edge.v1.TokenUsageH\x00\x42\x07\n\x05\x65vent\"I\n\x10GenerateAccepted\x12\x15\n\rcompletion_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0f\n\x07\x63reated\x18\x03 \x01(\x03\"_\n\rGenerateDelta\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x31\n\x08logprobs\x18\x03 \x03(\x0b\x32\x1f.inferway.edge.v1.TokenLogprobs\"l\n\rTokenLogprobs\x12.\n\x06\x63hosen\x18\x01 \x01(\x0b\x32\x1e.inferway.edge.v1.TokenLogprob\x12+\n\x03top\x18\x02 \x03(\x0b\x32\x1e.inferway.edge.v1.TokenLogprob\"@\n\x0cTokenLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\r\n\x05token\x18\x02 \x01(\x0c\x12\x0f\n\x07logprob\x18\x03 \x01(\x02\"8\n\x10GenerateFinished\x12\r\n\x05index\x18\x01 \x01(\r\x12\x15\n\rfinish_reason\x18\x02 \x01(\t\"\\\n\nTokenUsage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x1c\n\x14\x63\x61\x63hed_prompt_tokens\x18\x03 \x01(\r\"\x19\n\x17ListServedModelsRequest\"I\n\x18ListServedModelsResponse\x12-\n\x06models\x18\x01 \x03(\x0b\x32\x1d.inferway.edge.v1.ServedModel\"`\n\x0bServedModel\x12\r\n\x05model\x18\x01 \x01(\t\x12\x15\n\rmodel_version\x18\x02 \x01(\t\x12\x1a\n\x12max_context_tokens\x18\x03 \x01(\r\x12\x0f\n\x07\x63reated\x18\x04 \x01(\x03\x32\xcd\x01\n\tInference\x12U\n\x08Generate\x12!.inferway.edge.v1.GenerateRequest\x1a\".inferway.edge.v1.GenerateResponse(\x01\x30\x01\x12i\n\x10ListServedModels\x12).inferway.edge.v1.ListServedModelsRequest\x1a*.inferway.edge.v1.ListServedModelsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'inferway.edge.v1.inference_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_GENERATESTART'].fields_by_name['prompt_token_ids']._loaded_options = None
+  _globals['_GENERATESTART'].fields_by_name['prompt_token_ids']._serialized_options = b'\020\001'
+  _globals['_GENERATESTART'].fields_by_name['stop_token_ids']._loaded_options = None
+  _globals['_GENERATESTART'].fields_by_name['stop_token_ids']._serialized_options = b'\020\001'
+  _globals['_SAMPLING_LOGITBIASENTRY']._loaded_options = None
+  _globals['_SAMPLING_LOGITBIASENTRY']._serialized_options = b'8\001'
   _globals['_GENERATEREQUEST']._serialized_start=54
   _globals['_GENERATEREQUEST']._serialized_end=181
   _globals['_GENERATESTART']._serialized_start=184
-  _globals['_GENERATESTART']._serialized_end=410
-  _globals['_CHATMESSAGE']._serialized_start=412
-  _globals['_CHATMESSAGE']._serialized_end=456
-  _globals['_SAMPLING']._serialized_start=459
-  _globals['_SAMPLING']._serialized_end=591
-  _globals['_GENERATECANCEL']._serialized_start=593
-  _globals['_GENERATECANCEL']._serialized_end=609
-  _globals['_GENERATERESPONSE']._serialized_start=612
-  _globals['_GENERATERESPONSE']._serialized_end=848
-  _globals['_GENERATEACCEPTED']._serialized_start=850
-  _globals['_GENERATEACCEPTED']._serialized_end=923
-  _globals['_GENERATEDELTA']._serialized_start=925
-  _globals['_GENERATEDELTA']._serialized_end=969
-  _globals['_GENERATEFINISHED']._serialized_start=971
-  _globals['_GENERATEFINISHED']._serialized_end=1027
-  _globals['_TOKENUSAGE']._serialized_start=1029
-  _globals['_TOKENUSAGE']._serialized_end=1121
-  _globals['_LISTSERVEDMODELSREQUEST']._serialized_start=1123
-  _globals['_LISTSERVEDMODELSREQUEST']._serialized_end=1148
-  _globals['_LISTSERVEDMODELSRESPONSE']._serialized_start=1150
-  _globals['_LISTSERVEDMODELSRESPONSE']._serialized_end=1223
-  _globals['_SERVEDMODEL']._serialized_start=1225
-  _globals['_SERVEDMODEL']._serialized_end=1321
-  _globals['_INFERENCE']._serialized_start=1324
-  _globals['_INFERENCE']._serialized_end=1529
+  _globals['_GENERATESTART']._serialized_end=594
+  _globals['_CHATMESSAGE']._serialized_start=596
+  _globals['_CHATMESSAGE']._serialized_end=640
+  _globals['_SAMPLING']._serialized_start=643
+  _globals['_SAMPLING']._serialized_end=1110
+  _globals['_SAMPLING_LOGITBIASENTRY']._serialized_start=935
+  _globals['_SAMPLING_LOGITBIASENTRY']._serialized_end=983
+  _globals['_GENERATECANCEL']._serialized_start=1112
+  _globals['_GENERATECANCEL']._serialized_end=1128
+  _globals['_GENERATERESPONSE']._serialized_start=1131
+  _globals['_GENERATERESPONSE']._serialized_end=1367
+  _globals['_GENERATEACCEPTED']._serialized_start=1369
+  _globals['_GENERATEACCEPTED']._serialized_end=1442
+  _globals['_GENERATEDELTA']._serialized_start=1444
+  _globals['_GENERATEDELTA']._serialized_end=1539
+  _globals['_TOKENLOGPROBS']._serialized_start=1541
+  _globals['_TOKENLOGPROBS']._serialized_end=1649
+  _globals['_TOKENLOGPROB']._serialized_start=1651
+  _globals['_TOKENLOGPROB']._serialized_end=1715
+  _globals['_GENERATEFINISHED']._serialized_start=1717
+  _globals['_GENERATEFINISHED']._serialized_end=1773
+  _globals['_TOKENUSAGE']._serialized_start=1775
+  _globals['_TOKENUSAGE']._serialized_end=1867
+  _globals['_LISTSERVEDMODELSREQUEST']._serialized_start=1869
+  _globals['_LISTSERVEDMODELSREQUEST']._serialized_end=1894
+  _globals['_LISTSERVEDMODELSRESPONSE']._serialized_start=1896
+  _globals['_LISTSERVEDMODELSRESPONSE']._serialized_end=1969
+  _globals['_SERVEDMODEL']._serialized_start=1971
+  _globals['_SERVEDMODEL']._serialized_end=2067
+  _globals['_INFERENCE']._serialized_start=2070
+  _globals['_INFERENCE']._serialized_end=2275
 # @@protoc_insertion_point(module_scope)

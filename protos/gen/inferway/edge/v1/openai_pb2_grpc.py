@@ -75,7 +75,7 @@ class OpenAIServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CreateCompletion(self, request, context):
-        """Makes one legacy text completion. Not served yet.
+        """Makes text completions of a prompt (text or token ids), streamed or whole.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -37,7 +37,7 @@ class SessionHello(_message.Message):
     def __init__(self, gateway_id: _Optional[str] = ...) -> None: ...
 
 class StartAttempt(_message.Message):
-    __slots__ = ("attempt_id", "request_id", "charge_id", "tenant_id", "model", "prompt_token_ids", "delivered_token_ids", "delivered_text_bytes", "sampling", "max_output_tokens", "stop", "cache_salt", "deadline_unix_ms", "priority", "choice", "traceparent", "ignore_eos")
+    __slots__ = ("attempt_id", "request_id", "charge_id", "tenant_id", "model", "prompt_token_ids", "delivered_token_ids", "delivered_text_bytes", "sampling", "max_output_tokens", "stop", "cache_salt", "deadline_unix_ms", "priority", "choice", "traceparent", "ignore_eos", "min_output_tokens", "stop_token_ids", "include_stop", "num_logprobs", "num_prompt_logprobs")
     ATTEMPT_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CHARGE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +55,11 @@ class StartAttempt(_message.Message):
     CHOICE_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     IGNORE_EOS_FIELD_NUMBER: _ClassVar[int]
+    MIN_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    STOP_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_STOP_FIELD_NUMBER: _ClassVar[int]
+    NUM_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     attempt_id: str
     request_id: str
     charge_id: str
@@ -72,19 +77,42 @@ class StartAttempt(_message.Message):
     choice: int
     traceparent: str
     ignore_eos: bool
-    def __init__(self, attempt_id: _Optional[str] = ..., request_id: _Optional[str] = ..., charge_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., model: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., delivered_token_ids: _Optional[_Iterable[int]] = ..., delivered_text_bytes: _Optional[int] = ..., sampling: _Optional[_Union[AttemptSampling, _Mapping]] = ..., max_output_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., cache_salt: _Optional[bytes] = ..., deadline_unix_ms: _Optional[int] = ..., priority: _Optional[int] = ..., choice: _Optional[int] = ..., traceparent: _Optional[str] = ..., ignore_eos: _Optional[bool] = ...) -> None: ...
+    min_output_tokens: int
+    stop_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    include_stop: bool
+    num_logprobs: int
+    num_prompt_logprobs: int
+    def __init__(self, attempt_id: _Optional[str] = ..., request_id: _Optional[str] = ..., charge_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., model: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., delivered_token_ids: _Optional[_Iterable[int]] = ..., delivered_text_bytes: _Optional[int] = ..., sampling: _Optional[_Union[AttemptSampling, _Mapping]] = ..., max_output_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., cache_salt: _Optional[bytes] = ..., deadline_unix_ms: _Optional[int] = ..., priority: _Optional[int] = ..., choice: _Optional[int] = ..., traceparent: _Optional[str] = ..., ignore_eos: _Optional[bool] = ..., min_output_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., include_stop: _Optional[bool] = ..., num_logprobs: _Optional[int] = ..., num_prompt_logprobs: _Optional[int] = ...) -> None: ...
 
 class AttemptSampling(_message.Message):
-    __slots__ = ("temperature", "top_p", "top_k", "seed")
+    __slots__ = ("temperature", "top_p", "top_k", "seed", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias")
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     TOP_P_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
+    MIN_P_FIELD_NUMBER: _ClassVar[int]
+    REPETITION_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    FREQUENCY_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    PRESENCE_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    LOGIT_BIAS_FIELD_NUMBER: _ClassVar[int]
     temperature: float
     top_p: float
     top_k: int
     seed: int
-    def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
+    min_p: float
+    repetition_penalty: float
+    frequency_penalty: float
+    presence_penalty: float
+    logit_bias: _containers.RepeatedCompositeFieldContainer[LogitBias]
+    def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., seed: _Optional[int] = ..., min_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., logit_bias: _Optional[_Iterable[_Union[LogitBias, _Mapping]]] = ...) -> None: ...
+
+class LogitBias(_message.Message):
+    __slots__ = ("token_id", "bias")
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    BIAS_FIELD_NUMBER: _ClassVar[int]
+    token_id: int
+    bias: float
+    def __init__(self, token_id: _Optional[int] = ..., bias: _Optional[float] = ...) -> None: ...
 
 class CancelAttempt(_message.Message):
     __slots__ = ("attempt_id",)
@@ -113,24 +141,48 @@ class AttemptEvent(_message.Message):
     def __init__(self, attempt_id: _Optional[str] = ..., delta: _Optional[_Union[AttemptDelta, _Mapping]] = ..., finished: _Optional[_Union[AttemptFinished, _Mapping]] = ..., failed: _Optional[_Union[AttemptFailed, _Mapping]] = ...) -> None: ...
 
 class AttemptDelta(_message.Message):
-    __slots__ = ("token_ids", "text", "cached_prompt_tokens")
+    __slots__ = ("token_ids", "text", "cached_prompt_tokens", "logprobs", "prompt_logprobs")
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     CACHED_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     text: str
     cached_prompt_tokens: int
-    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., text: _Optional[str] = ..., cached_prompt_tokens: _Optional[int] = ...) -> None: ...
+    logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprobs]
+    prompt_logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprobs]
+    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., text: _Optional[str] = ..., cached_prompt_tokens: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprobs, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[TokenLogprobs, _Mapping]]] = ...) -> None: ...
+
+class TokenLogprobs(_message.Message):
+    __slots__ = ("chosen", "top")
+    CHOSEN_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    chosen: TokenLogprob
+    top: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
+    def __init__(self, chosen: _Optional[_Union[TokenLogprob, _Mapping]] = ..., top: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ...) -> None: ...
+
+class TokenLogprob(_message.Message):
+    __slots__ = ("token_id", "token", "logprob")
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    LOGPROB_FIELD_NUMBER: _ClassVar[int]
+    token_id: int
+    token: bytes
+    logprob: float
+    def __init__(self, token_id: _Optional[int] = ..., token: _Optional[bytes] = ..., logprob: _Optional[float] = ...) -> None: ...
 
 class AttemptFinished(_message.Message):
-    __slots__ = ("reason", "counts", "matched_stop")
+    __slots__ = ("reason", "counts", "matched_stop", "matched_stop_token_id")
     REASON_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     MATCHED_STOP_FIELD_NUMBER: _ClassVar[int]
+    MATCHED_STOP_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     reason: FinishReason
     counts: AttemptCounts
     matched_stop: str
-    def __init__(self, reason: _Optional[_Union[FinishReason, str]] = ..., counts: _Optional[_Union[AttemptCounts, _Mapping]] = ..., matched_stop: _Optional[str] = ...) -> None: ...
+    matched_stop_token_id: int
+    def __init__(self, reason: _Optional[_Union[FinishReason, str]] = ..., counts: _Optional[_Union[AttemptCounts, _Mapping]] = ..., matched_stop: _Optional[str] = ..., matched_stop_token_id: _Optional[int] = ...) -> None: ...
 
 class AttemptCounts(_message.Message):
     __slots__ = ("prompt_tokens", "output_tokens", "cached_prompt_tokens", "discarded_tokens", "resumed_tokens")
@@ -177,7 +229,7 @@ class WatchLoadRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class WatchLoadResponse(_message.Message):
-    __slots__ = ("num_running", "num_waiting", "num_waiting_tokens", "num_used_blocks", "num_blocks", "max_num_sequences", "heartbeat_age_s", "draining", "output_tokens_total", "prompt_tokens_total")
+    __slots__ = ("num_running", "num_waiting", "num_waiting_tokens", "num_used_blocks", "num_blocks", "max_num_sequences", "heartbeat_age_s", "draining", "output_tokens_total", "prompt_tokens_total", "num_cached_blocks", "cached_prompt_tokens_total")
     NUM_RUNNING_FIELD_NUMBER: _ClassVar[int]
     NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
     NUM_WAITING_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -188,6 +240,8 @@ class WatchLoadResponse(_message.Message):
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TOKENS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    NUM_CACHED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_PROMPT_TOKENS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     num_running: int
     num_waiting: int
     num_waiting_tokens: int
@@ -198,7 +252,9 @@ class WatchLoadResponse(_message.Message):
     draining: bool
     output_tokens_total: int
     prompt_tokens_total: int
-    def __init__(self, num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., num_waiting_tokens: _Optional[int] = ..., num_used_blocks: _Optional[int] = ..., num_blocks: _Optional[int] = ..., max_num_sequences: _Optional[int] = ..., heartbeat_age_s: _Optional[float] = ..., draining: _Optional[bool] = ..., output_tokens_total: _Optional[int] = ..., prompt_tokens_total: _Optional[int] = ...) -> None: ...
+    num_cached_blocks: int
+    cached_prompt_tokens_total: int
+    def __init__(self, num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., num_waiting_tokens: _Optional[int] = ..., num_used_blocks: _Optional[int] = ..., num_blocks: _Optional[int] = ..., max_num_sequences: _Optional[int] = ..., heartbeat_age_s: _Optional[float] = ..., draining: _Optional[bool] = ..., output_tokens_total: _Optional[int] = ..., prompt_tokens_total: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., cached_prompt_tokens_total: _Optional[int] = ...) -> None: ...
 
 class WatchKvEventsRequest(_message.Message):
     __slots__ = ("start_sequence_number",)

@@ -94,7 +94,8 @@ class EngineServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchKvEvents(self, request, context):
-        """Streams changes of the prefix cache, with replay. Not served yet.
+        """Streams changes of the prefix cache in the order they took effect, with replay. A start that is not kept any more, or lies before the
+        present incarnation, is answered with a cleared event followed by everything that is cached now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
