@@ -8,11 +8,11 @@ later, from the tokens it already has, so its output does not change. The oldest
 
 import bisect
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from services.engine.block_pool import BlockPool, OutOfBlocks
 from services.engine.runner import SequenceSlice, StepOutput
-from services.engine.sequence import Ended, EndReason, Sampled, Sequence
+from services.engine.sequence import Ended, EndReason, PromptLogprobs, Sampled, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,9 @@ class Plan:
 
 @dataclass(slots=True)
 class StepEvents:
-    """What a step did to sequences. A sequence's token comes before its end."""
+    """What a step did to sequences. Of one sequence, prompt log-probabilities come before its first token and a token before its end."""
 
+    prompt_logprobs: list[PromptLogprobs] = field(default_factory=list)
     sampled: list[Sampled] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
 
@@ -134,10 +135,11 @@ class Batcher:
         for part, output in zip(plan.slices, outputs, strict=True):
             sequence = by_id[part.sequence_id]
             sequence.num_computed += len(part.token_ids)
-            reason = self._take(sequence, output, events)
+            reason = self._take(sequence, part, output, events)
             if reason is not None:
                 self._running.remove(sequence)
-                events.ended.append(self._end(sequence, reason, output.error or ""))
+                ended = self._end(sequence, reason, output.error or "")
+                events.ended.append(replace(ended, stop_token_id=output.token_id) if reason is EndReason.STOP else ended)
         return events
 
     def fail(self, plan: Plan) -> StepEvents:
@@ -147,17 +149,33 @@ class Batcher:
         self._running = [sequence for sequence in self._running if sequence.sequence_id not in planned]
         return StepEvents(ended=[self._end(sequence, EndReason.STEP_FAILED, "the step of this sequence failed") for sequence in failed])
 
-    def _take(self, sequence: Sequence, output: StepOutput, events: StepEvents) -> EndReason | None:
+    def _take(self, sequence: Sequence, part: SequenceSlice, output: StepOutput, events: StepEvents) -> EndReason | None:
         if output.error is not None:
             return EndReason.NON_FINITE_LOGITS
+        if output.prompt_logprobs:
+            self._take_prompt(sequence, part, output, events)
         if output.token_id is None:
             return None
-        if output.token_id in self._eos and not sequence.ignore_eos:
+        stops = output.token_id in self._enders(sequence)
+        if stops and not (sequence.include_stop and output.token_id in sequence.stop_token_ids):
             return EndReason.STOP
         sequence.token_ids.append(output.token_id)
-        events.sampled.append(Sampled(sequence.sequence_id, output.token_id))
+        events.sampled.append(Sampled(sequence.sequence_id, output.token_id, output.logprobs))
+        if stops:
+            return EndReason.STOP
         full = len(sequence.token_ids) >= self._limits.max_context_tokens
         return EndReason.LENGTH if full or sequence.num_output >= sequence.max_output_tokens else None
+
+    def _take_prompt(self, sequence: Sequence, part: SequenceSlice, output: StepOutput, events: StepEvents) -> None:
+        """Give out log-probabilities of positions from `part.start + 1` on, but none a second time after a preemption."""
+        news = output.prompt_logprobs[max(0, sequence.num_prompt_logprobs_given - part.start) :]
+        if news:
+            events.prompt_logprobs.append(PromptLogprobs(sequence.sequence_id, news))
+            sequence.num_prompt_logprobs_given += len(news)
+
+    def _enders(self, sequence: Sequence) -> frozenset[int]:
+        """Tokens that end the sequence."""
+        return sequence.stop_token_ids if sequence.ignore_eos else self._eos | sequence.stop_token_ids
 
     def _decoding(self) -> Iterator[Sequence]:
         """Running sequences that need one token, oldest first; skips those that are preempted on the way."""
@@ -229,6 +247,11 @@ class Batcher:
             samples=end == len(sequence.token_ids),
             choice=sequence.choice,
             output_position=sequence.num_output,
+            context=sequence.token_ids,
+            num_prompt=sequence.num_prompt,
+            forbidden=self._enders(sequence) if sequence.num_output < sequence.min_output_tokens else frozenset(),
+            num_logprobs=sequence.num_logprobs,
+            num_prompt_logprobs=sequence.num_prompt_logprobs if sequence.num_prompt_logprobs_given < sequence.num_prompt - 1 else None,
         )
 
 

@@ -69,9 +69,10 @@ class SequenceSlice:
     sampled, and `output_position` is the index of the sampled token in the output (0 = first generated token; a resumed sequence goes on
     counting where it stopped). `choice` is the index among the n answers of one request.
 
-    `context` holds all tokens of the sequence up to the end of the slice, of which the first `num_prompt` are the prompt; it is read for
-    penalties and prompt log-probabilities only. `forbidden` tokens must not be drawn. `num_logprobs` asks for the log-probabilities of the
-    sampled token and so many likeliest ones; `num_prompt_logprobs` for those of every prompt token that follows a token of this slice.
+    `context` holds all tokens that the sequence has so far, also those behind the slice, of which the first `num_prompt` are the prompt. It
+    is a view that is valid during the step, read for penalties and prompt log-probabilities only; with `samples` it ends where the slice
+    ends. `forbidden` tokens must not be drawn. `num_logprobs` asks for the log-probabilities of the sampled token and so many likeliest
+    ones; `num_prompt_logprobs` for those of every prompt token that follows a token of this slice.
     """
 
     sequence_id: int

@@ -42,9 +42,14 @@ class Sequence:
     min_output_tokens: int = 0
     """Delivered tokens included; before so many neither an end-of-sequence nor a stop token may be drawn."""
     stop_token_ids: frozenset[int] = frozenset()
+    """Tokens that end the sequence as an end-of-sequence token does."""
+    include_stop: bool = False
+    """Whether a stop token (of `stop_token_ids`) is itself given out, before the end."""
     num_logprobs: int | None = None
     num_prompt_logprobs: int | None = None
     """When set the prefix cache is not read: a cached position has no logits."""
+    num_prompt_logprobs_given: int = 0
+    """Of so many prompt tokens, the second one first, they were given out."""
     cache_salt: bytes = b""
     """Sequences of different salts share no cached blocks."""
     num_cached: int = 0

@@ -2,9 +2,9 @@
 
 import pytest
 
-from services.engine.batcher import Batcher, BatchLimits
+from services.engine.batcher import Batcher, BatchLimits, StepEvents
 from services.engine.block_pool import BlockPool
-from services.engine.runner import StepOutput
+from services.engine.runner import StepOutput, TokenLogprobs
 from services.engine.sequence import EndReason, Sequence
 from tests.harness.batching import EOS, Bench, alone, sampled, sequence
 
@@ -94,6 +94,81 @@ def test_end_of_sequence_token_is_a_token_when_ignored() -> None:
     bench.run()
     assert (bench.ends[1].reason, len(bench.outputs[1])) == (EndReason.LENGTH, 50)
     assert EOS in bench.outputs[1]
+
+
+def outputs_of(bench: Bench, *token_ids: int) -> StepEvents:
+    """One step that draws these tokens, one per slice."""
+    plan = bench.batcher.schedule(0.0)
+    drawn = zip(plan.slices, token_ids, strict=True)
+    return bench.batcher.postprocess(plan, [StepOutput(part.sequence_id, token_id) for part, token_id in drawn])
+
+
+@pytest.mark.parametrize(
+    ("fields", "drawn", "given"),
+    [
+        ({}, EOS, []),
+        ({"stop_token_ids": frozenset({7})}, 7, []),
+        ({"stop_token_ids": frozenset({7}), "include_stop": True}, 7, [7]),
+        ({"stop_token_ids": frozenset({7}), "include_stop": True}, EOS, []),
+        ({"stop_token_ids": frozenset({EOS}), "ignore_eos": True}, EOS, []),
+    ],
+)
+def test_stop_token_ends_and_is_given_out_only_on_demand(fields: dict[str, object], drawn: int, given: list[int]) -> None:
+    bench = Bench()
+    bench.add(sequence(1, **fields))
+    events = outputs_of(bench, drawn)
+    assert [token.token_id for token in events.sampled] == given
+    assert [(ended.reason, ended.stop_token_id) for ended in events.ended] == [(EndReason.STOP, drawn)]
+
+
+def test_end_by_length_names_no_stop_token() -> None:
+    bench = Bench()
+    bench.add(sequence(1, max_output_tokens=1))
+    assert [(ended.reason, ended.stop_token_id) for ended in outputs_of(bench, 7).ended] == [(EndReason.LENGTH, None)]
+
+
+@pytest.mark.parametrize(("ignore_eos", "forbidden"), [(False, {EOS, 7}), (True, {7})])
+def test_tokens_that_would_end_are_forbidden_before_the_least_output(ignore_eos: bool, forbidden: set[int]) -> None:
+    bench = Bench()
+    bench.add(sequence(1, max_output_tokens=9, min_output_tokens=2, stop_token_ids=frozenset({7}), ignore_eos=ignore_eos))
+    seen = []
+    for _ in range(3):
+        plan = bench.batcher.schedule(0.0)
+        seen.append(set(plan.slices[0].forbidden))
+        bench.batcher.postprocess(plan, [StepOutput(1, 9)])
+    assert seen == [forbidden, forbidden, set()]
+
+
+def test_delivered_tokens_count_towards_the_least_output() -> None:
+    bench = Bench()
+    bench.add(Sequence(1, [5, 6, 8, 8], num_prompt=2, max_output_tokens=9, num_delivered=2, min_output_tokens=2))
+    assert bench.batcher.schedule(0.0).slices[0].forbidden == frozenset()
+
+
+def test_slice_carries_what_the_sampler_needs() -> None:
+    bench = Bench(max_step_tokens=8)
+    bench.add(sequence(1, num_prompt=10, num_logprobs=2, num_prompt_logprobs=3))
+    (first,) = bench.batcher.schedule(0.0).slices
+    assert (first.num_prompt, first.num_logprobs, first.num_prompt_logprobs) == (10, 2, 3)
+    assert list(first.context) == sequence(1, num_prompt=10).token_ids
+
+
+def test_prompt_logprobs_are_given_once_also_after_preemption() -> None:
+    bench = Bench(num_blocks=8, block_size=2, max_num_sequences=2, max_step_tokens=4)
+    old, young = sequence(1, num_prompt=4, max_output_tokens=9), sequence(2, num_prompt=6, max_output_tokens=9, num_prompt_logprobs=0)
+    bench.add(old, young)
+    given: list[int] = []
+    while bench.batcher.has_work:
+        plan = bench.batcher.schedule(0.0)
+        outputs = bench.runner.step(plan.slices)
+        for part, output in zip(plan.slices, outputs, strict=True):
+            if part.num_prompt_logprobs is not None:
+                targets = list(part.context)[part.start + 1 : part.start + 1 + len(part.token_ids)][: part.num_prompt - 1 - part.start]
+                output.prompt_logprobs = [TokenLogprobs(target, -1.0) for target in targets]
+        for event in bench.batcher.postprocess(plan, outputs).prompt_logprobs:
+            given += [entry.token_id for entry in event.logprobs]
+    assert bench.batcher.load().num_preemptions > 0
+    assert given == sequence(2, num_prompt=6).token_ids[1:]
 
 
 def test_context_full_ends_with_length() -> None:
