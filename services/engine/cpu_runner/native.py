@@ -181,8 +181,9 @@ class Network:
     def step(self, slices: Tensor, tokens: Tensor, tables: Tensor, logits: Tensor, best: Tensor) -> None:
         """Compute a step; all tensors int32 but `logits`. MemoryError when the batch does not fit.
 
-        `slices` [n, 4]: start, number of tokens, where its block table begins in `tables`, whether it samples. `logits` [sampling slices,
-        vocabulary in whole blocks of 16] and `best` [sampling slices] are written; best is -1 where logits are not finite.
+        `slices` [n, 4]: start, number of tokens, where its block table begins in `tables`, how many of its last tokens want logits.
+        `logits` [tokens that want them, vocabulary in whole blocks of 16] and `best` [tokens that want them] are written in order; best is
+        -1 where logits are not finite.
         """
         pointers = (slices.data_ptr(), len(slices), tokens.data_ptr(), tables.data_ptr(), logits.data_ptr(), best.data_ptr())
         if self._step(self._handle, *pointers):

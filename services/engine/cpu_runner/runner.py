@@ -1,6 +1,7 @@
 """The CPU `ModelRunner`: quantised products and paged attention in one native call per step."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -82,11 +83,13 @@ class CpuRunner:
         sound = [(part, output) for part, output in zip(slices, outputs, strict=True) if output.error is None]
         if sound:
             logits, best = self.forward([part for part, _ in sound])
-            _choose(logits, best, [(part, output) for part, output in sound if part.samples])
+            last = [at - 1 for at, (part, _) in zip(accumulate(num_logits(part) for part, _ in sound), sound, strict=True) if part.samples]
+            rows = logits if len(last) == len(logits) else logits[last]
+            _choose(rows, [best[at] for at in last], [(part, output) for part, output in sound if part.samples])
         return outputs
 
     def forward(self, slices: Sequence[SequenceSlice]) -> tuple[Tensor, list[int]]:
-        """Write keys and values of sound `slices` and return, for those that sample, logits [n, vocab] and greedy tokens.
+        """Write keys and values of sound `slices` and return logits [n, vocab] and greedy tokens of the last `num_logits` tokens of each.
 
         The logits are good until the next call; a token of -1 stands for logits that are not finite.
         """
@@ -94,12 +97,12 @@ class CpuRunner:
             raise RuntimeError("the runner is closed")
         tokens: list[int] = []
         tables: list[int] = []
-        heads: list[tuple[int, int, int, bool]] = []
+        heads: list[tuple[int, int, int, int]] = []
         for part in slices:
-            heads.append((part.start, len(part.token_ids), len(tables), part.samples))
+            heads.append((part.start, len(part.token_ids), len(tables), num_logits(part)))
             tokens += part.token_ids
             tables += part.block_table
-        count = sum(part.samples for part in slices)
+        count = sum(wanted for *_, wanted in heads)
         if len(self._logits) < count:
             self._logits = torch.empty(count, self._stride)
         best = torch.empty(count, dtype=torch.int32)
@@ -124,6 +127,13 @@ class CpuRunner:
         network, self._network = self._network, None
         if network is not None:
             network.close()
+
+
+def num_logits(part: SequenceSlice) -> int:
+    """How many of the slice's last tokens want logits: all of a prompt whose log-probabilities are asked for, else the one sampled."""
+    if part.num_prompt_logprobs is not None and part.start + 1 < part.num_prompt:
+        return len(part.token_ids)
+    return int(part.samples)
 
 
 def _choose(logits: Tensor, best: list[int], sampled: list[tuple[SequenceSlice, StepOutput]]) -> None:

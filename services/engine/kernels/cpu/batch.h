@@ -38,9 +38,10 @@ struct Weights {
     const float* sines;
 };
 
-// Tokens of one sequence that stand at start .. start + num_tokens - 1; its block table begins at `table` of all tables.
+// Tokens of one sequence that stand at start .. start + num_tokens - 1, of which the last `num_logits` want logits; its block table begins at
+// `table` of all tables.
 struct Slice {
-    int32_t start, num_tokens, table, samples;
+    int32_t start, num_tokens, table, num_logits;
 };
 
 // Most query heads per KV head.
@@ -57,7 +58,7 @@ struct Buffers {
     std::vector<GroupScale> scales;
     std::vector<int32_t> row_slice, row_position;
     std::vector<AttentionItem> items;
-    std::vector<int32_t> sampled;
+    std::vector<int32_t> head_rows;  // rows that want logits
 
     void fit(const Shape& shape, int rows) {
         const size_t qkv_size = size_t(shape.heads + 2 * shape.kv_heads) * shape.head_dim, most = std::max(shape.inner, shape.heads * shape.head_dim);
@@ -70,7 +71,7 @@ struct Buffers {
         row_slice.clear();
         row_position.clear();
         items.clear();
-        sampled.clear();
+        head_rows.clear();
     }
 
    private:
@@ -86,8 +87,8 @@ struct StepCall {
     int num_slices;
     const int32_t* tokens;
     const int32_t* tables;
-    float* logits;  // [slices that sample][vocab rounded up to 16]
-    int32_t* best;  // [slices that sample]: the lowest token with the largest logit, -1 when the logits are not all finite
+    float* logits;  // [rows that want logits][vocab rounded up to 16]
+    int32_t* best;  // [rows that want logits]: the lowest token with the largest logit, -1 when the logits are not all finite
 };
 
 }  // namespace inferway

@@ -66,7 +66,7 @@ class Network {
                 buffers_.row_position.push_back(slice.start + token);
             }
             row += slice.num_tokens;
-            if (slice.samples) buffers_.sampled.push_back(row - 1);
+            for (int left = slice.num_logits; left > 0; left--) buffers_.head_rows.push_back(row - left);
         }
         for (std::atomic<int>& next : next_item_) next.store(0, std::memory_order_relaxed);
     }
@@ -117,9 +117,9 @@ class Network {
     }
 
     void head(int index) {
-        const int count = int(buffers_.sampled.size()), stride = (shape_.vocab + kLanes - 1) / kLanes * kLanes;
+        const int count = int(buffers_.head_rows.size()), stride = (shape_.vocab + kLanes - 1) / kLanes * kLanes;
         const auto [first, last] = share(count, index, team_.size());
-        for (int i = first; i < last; i++) normalise_row(i, hidden(buffers_.sampled[i]), weights_.norm);
+        for (int i = first; i < last; i++) normalise_row(i, hidden(buffers_.head_rows[i]), weights_.norm);
         team_.barrier();
         product<1>(index, weights_.head, shape_.hidden, stride, count,
                    [&](int row, int unit, const F32* values) { store(call_.logits + size_t(row) * stride + unit * kLanes, values[0]); });

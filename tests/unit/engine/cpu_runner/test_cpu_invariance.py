@@ -1,6 +1,7 @@
 """The numbers of a sequence do not depend on batch mates, on where its prompt was cut, on its blocks or on the number of threads."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import gguf
@@ -105,3 +106,14 @@ def test_builds_with_fused_sums_agree_bit_for_bit(tmp_path_factory: pytest.TempP
     fused = [level for level in LEVELS if level is not InstructionSet.PORTABLE]
     found = [alone(_load(tmp_path_factory, level, kind, dtype), prompt(70, 1)) for level in fused]
     assert all(torch.equal(logits, found[0]) for logits in found)
+
+
+def test_logits_of_a_whole_prompt_are_those_of_its_tokens_one_by_one(runner: CpuRunner) -> None:
+    tokens = prompt(20, 1)
+    wanted = [runner.forward([part([token], at, [3, 4])])[0][0].clone() for at, token in enumerate(tokens)]
+    asking = replace(part(tokens[3:], 3, [3, 4]), context=tokens, num_prompt=len(tokens), num_prompt_logprobs=0)
+    mates = [part(prompt(5, 2), 0, [60]), part(prompt(5, 3), 0, [61], samples=False), part(prompt(5, 4), 0, [62])]
+    found, best = runner.forward([mates[0], asking, *mates[1:]])
+    assert len(found) == len(best) == 1 + 17 + 1
+    assert all(torch.equal(found[1 + at], wanted[3 + at]) for at in range(17))
+    assert runner.step([mates[0], asking, *mates[1:]])[1].token_id == int(wanted[-1].argmax())
