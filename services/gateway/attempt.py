@@ -27,6 +27,7 @@ class Attempt:
     stop: tuple[str, ...]
     cache_salt: bytes
     deadline_unix_ms: int
+    ignore_eos: bool = False
 
 
 class EndReason(Enum):

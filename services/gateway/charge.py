@@ -83,6 +83,7 @@ class Charge:
             stop=self.request.stop,
             cache_salt=self.identity.cache_salt,
             deadline_unix_ms=self.deadline_unix_ms,
+            ignore_eos=self.request.ignore_eos,
         )
 
     # What happened.

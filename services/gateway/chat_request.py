@@ -16,8 +16,8 @@ _STREAM_OPTIONS = frozenset(("include_usage", "include_obfuscation"))
 def parse_chat(body: Mapping[str, Any]) -> GenerationRequest:
     """The request in `body`; FieldError for the first field that is missing, wrong, unknown or not supported."""
     check_fields(body)
-    model = _model(body)
-    messages = parse_messages(_required(body, "messages"))
+    model = required_model(body)
+    messages = parse_messages(required(body, "messages"))
     stream = optional_bool("stream", body.get("stream")) or False
     _check_choices(body.get("n"))
     return GenerationRequest(
@@ -27,7 +27,7 @@ def parse_chat(body: Mapping[str, Any]) -> GenerationRequest:
         stop=parse_stop("stop", body.get("stop")),
         max_output_tokens=_max_output_tokens(body),
         stream=stream,
-        include_usage=_include_usage(body.get("stream_options"), stream),
+        include_usage=include_usage(body.get("stream_options"), stream),
     )
 
 
@@ -74,14 +74,16 @@ def _check_choices(value: object) -> None:
         check_num_choices("n", n)
 
 
-def _model(body: Mapping[str, Any]) -> str:
-    model = string("model", _required(body, "model"))
+def required_model(body: Mapping[str, Any]) -> str:
+    """The model's name, which is not empty."""
+    model = string("model", required(body, "model"))
     if not model:
         raise FieldError("model", "model must not be empty")
     return model
 
 
-def _required(body: Mapping[str, Any], name: str) -> object:
+def required(body: Mapping[str, Any], name: str) -> object:
+    """The value of a field that may not be missing."""
     if body.get(name) is None:
         raise FieldError(name, f"{name} is required")
     return body[name]
@@ -94,7 +96,8 @@ def _max_output_tokens(body: Mapping[str, Any]) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _include_usage(value: object, stream: bool) -> bool:
+def include_usage(value: object, stream: bool) -> bool:
+    """Whether `stream_options`, which only a stream may have, ask for usage."""
     if value is None:
         return False
     if not stream:

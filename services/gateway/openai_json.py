@@ -8,7 +8,7 @@ from services.gateway.models import ServedModel
 
 DONE = b"data: [DONE]\n\n"
 
-_encode_text = json.JSONEncoder(ensure_ascii=False).encode
+_encode = json.JSONEncoder(ensure_ascii=False).encode
 # Valid inside JSON, but some clients' line splitters take them for the end of an event's line.
 _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
@@ -25,7 +25,7 @@ class ChunkWriter:
             "system_fingerprint": fingerprint(accepted),
         }
         include_usage = accepted.request.include_usage
-        self._head = "data: " + _dump(head)[:-1]
+        self._head = "data: " + dump(head)[:-1]
         # With include_usage every chunk but the last says usage null; without it no chunk says anything.
         self._tail = (',"usage":null' if include_usage else "") + "}\n\n"
         self._before_text = self._head + ',"choices":[{"index":0,"delta":{"content":'
@@ -37,10 +37,7 @@ class ChunkWriter:
 
     def text(self, text: str) -> bytes:
         """A chunk of text."""
-        encoded = _encode_text(text)
-        if not encoded.isascii():
-            encoded = encoded.translate(_LINE_BREAKS)
-        return f"{self._before_text}{encoded}{self._after_text}".encode()
+        return f"{self._before_text}{encode_text(text)}{self._after_text}".encode()
 
     def finish(self, finish_reason: str) -> bytes:
         """The last chunk of the choice."""
@@ -48,11 +45,11 @@ class ChunkWriter:
 
     def usage(self, usage: Usage) -> bytes:
         """The chunk that tells what is billed: no choices in it."""
-        return f'{self._head},"choices":[],"usage":{_dump(usage_object(usage))}}}\n\n'.encode()
+        return f'{self._head},"choices":[],"usage":{dump(usage_object(usage))}}}\n\n'.encode()
 
     def _choice(self, delta: Mapping[str, object], finish_reason: str | None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-        return f'{self._head},"choices":[{_dump(choice)}]{self._tail}'.encode()
+        return f'{self._head},"choices":[{dump(choice)}]{self._tail}'.encode()
 
 
 def completion(accepted: Accepted, text: str, ending: Ending) -> bytes:
@@ -113,9 +110,16 @@ def fingerprint(accepted: Accepted) -> str:
     return f"fp_{accepted.model_version}"
 
 
-def _dump(value: object) -> str:
+def encode_text(text: str) -> str:
+    """The text as a JSON string that no line splitter takes apart."""
+    encoded = _encode(text)
+    return encoded if encoded.isascii() else encoded.translate(_LINE_BREAKS)
+
+
+def dump(value: object) -> str:
+    """Compact JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _bytes(value: object) -> bytes:
-    return _dump(value).encode()
+    return dump(value).encode()

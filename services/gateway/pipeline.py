@@ -85,7 +85,9 @@ class Pipeline:
         self._conclude(charge, answer)
 
     async def _encode(self, model: ServedModel, request: GenerationRequest) -> tuple[int, ...]:
-        """Token ids of the prompt, made away from the event loop."""
+        """Token ids of the prompt; those of a text are made away from the event loop."""
+        if isinstance(request.prompt, tuple):
+            return request.prompt
         loop = asyncio.get_running_loop()
         encode = model.template.encode
         prompt = tuple(await loop.run_in_executor(self.tokenizer_threads, encode, request.messages, model.max_context_tokens))

@@ -134,6 +134,7 @@ def _start(attempt: Attempt) -> engine_pb2.StartAttempt:
         cache_salt=attempt.cache_salt,
         deadline_unix_ms=attempt.deadline_unix_ms,
         traceparent=tracing.current().traceparent,
+        ignore_eos=attempt.ignore_eos,
     )
 
 
