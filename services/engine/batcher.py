@@ -35,6 +35,8 @@ class Plan:
 
     slices: list[SequenceSlice] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
+    copies: list[tuple[int, int]] = field(default_factory=list)
+    """Blocks to copy (from, to) before the step, which writes no position that was copied."""
 
     @property
     def num_tokens(self) -> int:
@@ -51,9 +53,9 @@ class Plan:
 class StepEvents:
     """What a step did to sequences. Of one sequence, prompt log-probabilities come before its first token and a token before its end."""
 
-    prompt_logprobs: list[PromptLogprobs] = field(default_factory=list)
     sampled: list[Sampled] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
+    prompt_logprobs: list[PromptLogprobs] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,10 @@ class Batcher:
         return None
 
     def schedule(self, now_s: float) -> Plan:
-        """Decide the next step. Its plan must go to `postprocess` or `fail` before the next call of any method."""
+        """Decide the next step. Its plan must go to `postprocess` or `fail` before the next call of any method.
+
+        Each may get a part of its slices; what neither gets was not computed and is planned again.
+        """
         plan = Plan(ended=self._drop_late(now_s))
         for sequence in self._decoding():
             if self._grow(sequence):

@@ -126,7 +126,8 @@ class ModelRunner(Protocol):
         """Compute all slices (prefill chunks and decodes mixed) and return one output per slice, in the order of `slices`.
 
         A sequence id occurs at most once. Raises only for a fault of the runner itself (out of memory, broken device); a fault of one
-        sequence is the `error` of its output.
+        sequence is the `error` of its output. A step that raised may have written any position that its slices cover, and no other: the
+        same slices, all or some of them, in any order, may be computed again and give what they would have given.
         """
         ...
 

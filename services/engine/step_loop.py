@@ -5,24 +5,37 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 
 from services.engine.batcher import Batcher, BatchLimits, Plan, StepEvents
+from services.engine.bisection import Bisection
 from services.engine.block_pool import BlockPool
-from services.engine.inbox import Inbox
+from services.engine.inbox import Commands, Inbox
 from services.engine.reports import Reports, StepReport
 from services.engine.runner import ModelInfo, ModelRunner
 
 log = logging.getLogger(__name__)
 
 IDLE_WAIT_S = 0.2
-MAX_FAILURES_IN_A_ROW = 2
+MAX_LOST_STEPS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StepSize:
+    """The step that was begun last."""
+
+    step: int = 0
+    num_sequences: int = 0
+    num_tokens: int = 0
 
 
 class StepLoop:
     """Loads the model in its own thread, then serves the inbox until that is closed.
 
     `loaded` resolves to the model when it is warm, or to the error that prevented it. `ended` resolves when the thread has ended: with an
-    error when two steps in a row failed or a fault of our own came up; the process must then exit, as its sequences are lost.
+    error when the runner itself is broken or a fault of our own came up; the process must then exit, as its sequences are lost. The runner
+    counts as broken when it fails with a token of nobody's as well (see Bisection), cannot copy blocks twice in a row, or gave nobody a
+    result in MAX_LOST_STEPS steps in a row.
     """
 
     def __init__(self, load: Callable[[], ModelRunner], limits: Callable[[ModelInfo], BatchLimits], inbox: Inbox, reports: Reports) -> None:
@@ -37,7 +50,8 @@ class StepLoop:
         self._thread = threading.Thread(target=self._run, name="step", daemon=True)
         self._beat_at = time.monotonic()
         self._num_steps = 0
-        self._num_failures = 0
+        self._num_lost = 0
+        self._size = StepSize()
 
     def start(self) -> None:
         """Start the thread."""
@@ -50,6 +64,15 @@ class StepLoop:
     def heartbeat_age_s(self) -> float:
         """Seconds since the loop last came round; it comes round several times a second while idle, and after every step."""
         return time.monotonic() - self._beat_at
+
+    @property
+    def step_size(self) -> StepSize:
+        """The step at work, or the last one. May be read from any thread."""
+        return self._size
+
+    def thread_id(self) -> int | None:
+        """Identifier of the thread, once started."""
+        return self._thread.ident
 
     def _run(self) -> None:
         try:
@@ -71,38 +94,56 @@ class StepLoop:
         return Batcher(self._limits(info), BlockPool(info.num_blocks, info.block_size), info.eos_token_ids)
 
     def _serve(self, runner: ModelRunner, batcher: Batcher) -> None:
+        bisection = Bisection(runner, self._beat)
         while not self._inbox.closed:
-            self._beat_at = time.monotonic()
-            self._turn(runner, batcher)
+            self._beat()
+            self._turn(runner, batcher, bisection)
 
-    def _turn(self, runner: ModelRunner, batcher: Batcher) -> None:
-        events = self._obey(batcher)
+    def _beat(self) -> None:
+        self._beat_at = time.monotonic()
+
+    def _turn(self, runner: ModelRunner, batcher: Batcher, bisection: Bisection) -> None:
+        commands = self._inbox.take(0.0 if batcher.has_work else IDLE_WAIT_S)
+        events = _obey(batcher, commands)
         plan = batcher.schedule(time.monotonic())
         events.ended += plan.ended
-        if events.ended:  # Told before the step, which may take long.
+        if events.ended or commands.starts:  # Told before the step, which may take long.
             self._reports.put(StepReport(self._num_steps, events, batcher.load()))
         if plan.slices:
             begin = time.monotonic()
-            events = self._step(runner, batcher, plan)
+            self._num_steps += 1
+            self._size = StepSize(self._num_steps, len(plan.slices), plan.num_tokens)
+            self._copy_blocks(runner, plan)
+            events = self._step(batcher, bisection, plan)
             duration_s = time.monotonic() - begin
             self._reports.put(StepReport(self._num_steps, events, batcher.load(), plan.num_tokens, duration_s, plan.begun))
 
-    def _obey(self, batcher: Batcher) -> StepEvents:
-        """Carry out what the event loop said; waits for it when there is nothing else to do."""
-        commands = self._inbox.take(0.0 if batcher.has_work else IDLE_WAIT_S)
-        ends = [batcher.add(sequence) for sequence in commands.starts]
-        ends += [batcher.stop(sequence_id, reason) for sequence_id, reason in commands.stops.items()]
-        return StepEvents(ended=[end for end in ends if end is not None])
-
-    def _step(self, runner: ModelRunner, batcher: Batcher, plan: Plan) -> StepEvents:
-        self._num_steps += 1
+    def _copy_blocks(self, runner: ModelRunner, plan: Plan) -> None:
+        """Carry out the plan's copies, twice if need be: neither sources nor targets are written before the step."""
+        if not plan.copies:
+            return
         try:
-            outputs = runner.step(plan.slices)
-        except Exception:  # A runner may fail in any way; the fault must not outlive this step's sequences.
-            log.exception("a step failed", extra={"fields": {"step": self._num_steps, "num_sequences": len(plan.slices)}})
-            self._num_failures += 1
-            if self._num_failures >= MAX_FAILURES_IN_A_ROW:
-                raise
-            return batcher.fail(plan)
-        self._num_failures = 0
-        return batcher.postprocess(plan, outputs)
+            runner.copy_blocks(plan.copies)
+        except Exception as error:  # As in Bisection, only that here nobody's sequence can be at fault.
+            log.error("blocks could not be copied", exc_info=error, extra={"fields": {"step": self._num_steps}})
+            runner.copy_blocks(plan.copies)
+
+    def _step(self, batcher: Batcher, bisection: Bisection, plan: Plan) -> StepEvents:
+        result = bisection.compute(self._num_steps, plan.slices)
+        events = batcher.postprocess(Plan(slices=result.computed), result.outputs)
+        if result.culprits:
+            events.ended += batcher.fail(Plan(slices=result.culprits)).ended
+        if any(output.error is None for output in result.outputs):
+            self._num_lost = 0
+        else:
+            self._num_lost += 1
+            if self._num_lost >= MAX_LOST_STEPS:
+                raise RuntimeError("no sequence got a result for many steps")
+        return events
+
+
+def _obey(batcher: Batcher, commands: Commands) -> StepEvents:
+    """Carry out what the event loop said."""
+    ends = [batcher.add(sequence) for sequence in commands.starts]
+    ends += [batcher.stop(sequence_id, reason) for sequence_id, reason in commands.stops.items()]
+    return StepEvents(ended=[end for end in ends if end is not None])

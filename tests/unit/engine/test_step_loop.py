@@ -8,9 +8,9 @@ import pytest
 from services.engine.batcher import BatchLimits
 from services.engine.inbox import Inbox
 from services.engine.reports import Reports, StepReport
-from services.engine.runner import ModelRunner
+from services.engine.runner import ModelRunner, SequenceSlice, StepOutput
 from services.engine.sequence import EndReason
-from services.engine.step_loop import IDLE_WAIT_S, StepLoop
+from services.engine.step_loop import IDLE_WAIT_S, MAX_LOST_STEPS, StepLoop
 from tests.harness.batching import alone, sequence, sim_runner
 from tests.harness.eventually import eventually
 
@@ -82,7 +82,7 @@ def test_step_loop_serves_until_its_inbox_is_closed(threads: Make) -> None:
     thread.inbox.start(sequence(1))
     reports = thread.until_ends(1)
     assert [token.token_id for report in reports for token in report.events.sampled] == alone(sequence(1))
-    assert [report.step for report in reports] == list(range(1, 5))
+    assert [report.step for report in reports] == list(range(5))
     assert reports[-1].load.num_used_blocks == 0
     thread.inbox.close()
     thread.loop.ended.result(TIMEOUT_S)
@@ -129,26 +129,63 @@ async def test_step_loop_beats_while_idle_and_not_while_a_step_hangs(threads: Ma
     thread.until_ends(1)
 
 
-def test_step_loop_lives_after_one_failed_step(threads: Make) -> None:
-    thread = threads(lambda: Broken(1, 3))  # type: ignore[arg-type, return-value]
+def test_step_loop_step_that_fails_once_costs_nobody_an_answer(threads: Make) -> None:
+    thread = threads(lambda: Broken(1, 4))  # type: ignore[arg-type, return-value]
     thread.inbox.start(sequence(1))
-    assert thread.until_ends(1)[-1].events.ended[0].reason is EndReason.STEP_FAILED
-    thread.inbox.start(sequence(2))
-    assert thread.until_ends(1)[-1].events.ended[0].reason is EndReason.STEP_FAILED
-    thread.inbox.start(sequence(3))
     reports = thread.until_ends(1)
-    assert [token.token_id for report in reports for token in report.events.sampled] == alone(sequence(3))
+    assert reports[-1].events.ended[0].reason is EndReason.LENGTH
+    assert [token.token_id for report in reports for token in report.events.sampled] == alone(sequence(1))
 
 
-def test_step_loop_ends_after_two_failed_steps_in_a_row_and_closes_the_runner(threads: Make) -> None:
-    runner = Broken(1, 2)
+def test_step_loop_tells_of_a_taken_sequence_before_its_step(threads: Make) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    class Slow(Broken):
+        def step(self, slices: object) -> object:
+            entered.set()
+            assert go_on.wait(TIMEOUT_S)
+            return super().step(slices)
+
+    thread = threads(Slow)  # type: ignore[arg-type]
+    thread.inbox.start(sequence(1))
+    assert entered.wait(TIMEOUT_S)
+    (report,) = thread.reports.take_all()
+    assert (report.num_tokens, report.load.num_running) == (0, 1)
+    assert (thread.loop.step_size.step, thread.loop.step_size.num_sequences, thread.loop.step_size.num_tokens) == (1, 1, 5)
+    go_on.set()
+    thread.until_ends(1)
+
+
+def test_step_loop_ends_when_the_runner_fails_without_the_sequence_too_and_closes_it(threads: Make) -> None:
+    runner = Broken(*range(1, 20))
     thread = threads(lambda: runner)  # type: ignore[arg-type, return-value]
     thread.inbox.start(sequence(1))
-    thread.until_ends(1)
-    thread.inbox.start(sequence(2))
     with pytest.raises(MemoryError):
         thread.loop.ended.result(TIMEOUT_S)
     assert runner.closed
+
+
+@pytest.mark.parametrize("num_lost", [MAX_LOST_STEPS - 1, MAX_LOST_STEPS])
+def test_step_loop_ends_when_nobody_gets_a_result_for_many_steps(threads: Make, num_lost: int) -> None:
+    class Blind(Broken):
+        """Its numbers are not finite in the first steps."""
+
+        def step(self, slices: list[SequenceSlice]) -> object:  # type: ignore[override]
+            self._num_steps += 1
+            if self._num_steps <= num_lost:
+                return [StepOutput(part.sequence_id, None, error="not finite") for part in slices]
+            return self._inner.step(slices)
+
+    thread = threads(Blind)  # type: ignore[arg-type]
+    for number in range(1, MAX_LOST_STEPS):
+        thread.inbox.start(sequence(number))
+        assert thread.until_ends(1)[-1].events.ended[0].reason is EndReason.NON_FINITE_LOGITS
+    thread.inbox.start(sequence(MAX_LOST_STEPS))
+    if num_lost == MAX_LOST_STEPS:
+        with pytest.raises(RuntimeError, match="no sequence"):
+            thread.loop.ended.result(TIMEOUT_S)
+    else:
+        assert thread.until_ends(1)[-1].events.ended[0].reason is EndReason.LENGTH
 
 
 def test_step_loop_that_cannot_load_says_why(threads: Make) -> None:
