@@ -38,7 +38,7 @@ class Attempt:
         self._clock = clock
         self._started_unix_ms = clock.unix_ms()
         self._num_past_stop = 0
-        self._text = TextStream(vocabulary, request.stop, request.delivered_text_bytes)
+        self._text = TextStream(vocabulary, request.stop, request.delivered_text_bytes, request.min_output_tokens, request.include_stop)
 
     @property
     def is_stopped(self) -> bool:
@@ -70,6 +70,11 @@ class Attempt:
             priority=request.priority,
             deadline_s=deadline_s,
             ignore_eos=request.ignore_eos,
+            min_output_tokens=request.min_output_tokens,
+            stop_token_ids=frozenset(request.stop_token_ids),
+            num_logprobs=request.num_logprobs,
+            num_prompt_logprobs=None if request.delivered_token_ids else request.num_prompt_logprobs,
+            cache_salt=request.cache_salt,
         )
 
     def text_of(self, token_id: int) -> str | None:
@@ -80,11 +85,13 @@ class Attempt:
         self.num_output += 1
         return self._text.push(token_id)
 
-    def rest_of_text(self, reason: EndReason) -> str:
-        """Text held back that is now certain; none when another attempt may go on."""
-        return "" if isinstance(self.outcome(reason, 0), Failed) else self._text.finish()
+    def rest_of_text(self, reason: EndReason, stop_token_id: int | None = None) -> str:
+        """Text held back that is now certain, then that of the token that ended it, if wanted; none when another attempt may go on."""
+        if isinstance(self.outcome(reason, 0), Failed):
+            return ""
+        return self._text.finish(stop_token_id if self.request.include_stop and not self.is_stopped else None)
 
-    def outcome(self, reason: EndReason, num_recomputed: int) -> Finished | Failed:
+    def outcome(self, reason: EndReason, num_recomputed: int, stop_token_id: int | None = None) -> Finished | Failed:
         """How the attempt ended, with its final counts."""
         counts = Counts(
             prompt_tokens=len(self.request.prompt_token_ids),
@@ -92,7 +99,8 @@ class Attempt:
             discarded_tokens=self._num_past_stop + num_recomputed,
             resumed_tokens=len(self.request.delivered_token_ids),
         )
-        return outcome_of(reason, counts, self._text.matched_stop)
+        named = stop_token_id if stop_token_id in self.request.stop_token_ids else None
+        return outcome_of(reason, counts, self._text.matched_stop, named)
 
     def end(self, outcome: Finished | Failed) -> AttemptEnd:
         """What is to be recorded."""

@@ -17,7 +17,7 @@ from services.engine.observer import Observer
 from services.engine.outcome import AttemptEnd, Failed
 from services.engine.recorder import Recorder
 from services.engine.reports import Reports, StepReport
-from services.engine.sequence import Ended, EndReason
+from services.engine.sequence import Ended, EndReason, Sampled
 from services.engine.session import Session
 from services.engine.token_bytes import TokenBytes
 from services.kit.clock import Clock
@@ -217,14 +217,17 @@ class Engine:
             attempt = self._attempts[sequence_id]
             if attempt.begun_s is None:  # A preempted sequence begins again.
                 attempt.begun_s = now_s - report.duration_s
+        for given in report.events.prompt_logprobs:
+            attempt = self._attempts[given.sequence_id]
+            attempt.session.add_prompt_logprobs(attempt.sequence_id, attempt.request.attempt_id, self._step, given.logprobs)
         for sampled in report.events.sampled:
-            self._take_token(self._attempts[sampled.sequence_id], sampled.token_id, now_s)
+            self._take_token(self._attempts[sampled.sequence_id], sampled, now_s)
         for ended in report.events.ended:
             self._finish(self._attempts[ended.sequence_id], ended)
         self._observer.step(report)
 
-    def _take_token(self, attempt: Attempt, token_id: int, now_s: float) -> None:
-        text = attempt.text_of(token_id)
+    def _take_token(self, attempt: Attempt, sampled: Sampled, now_s: float) -> None:
+        text = attempt.text_of(sampled.token_id)
         if text is None:
             return
         if not attempt.is_probe:
@@ -233,15 +236,15 @@ class Engine:
             self._observer.token(attempt, now_s)
         attempt.first_token_s = now_s if attempt.first_token_s is None else attempt.first_token_s
         attempt.last_token_s = now_s
-        attempt.session.add_delta(attempt.sequence_id, attempt.request.attempt_id, self._step, token_id, text)
+        attempt.session.add_delta(attempt.sequence_id, attempt.request.attempt_id, self._step, sampled.token_id, text, sampled.logprobs)
         if attempt.is_stopped:
             self._inbox.stop(attempt.sequence_id, EndReason.STOP)
 
     def _finish(self, attempt: Attempt, ended: Ended) -> None:
         """The only way out for an attempt. It lives on until its record is durable."""
-        if text := attempt.rest_of_text(ended.reason):
+        if text := attempt.rest_of_text(ended.reason, ended.stop_token_id):
             attempt.session.add_delta(attempt.sequence_id, attempt.request.attempt_id, self._step, None, text)
-        end = attempt.end(attempt.outcome(ended.reason, ended.num_discarded))
+        end = attempt.end(attempt.outcome(ended.reason, ended.num_discarded, ended.stop_token_id))
         if attempt.is_probe or ended.reason is EndReason.QUEUE_FULL:
             self._forget(attempt, end)
             return

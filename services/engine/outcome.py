@@ -23,6 +23,8 @@ class Finished:
     reason: EndReason
     counts: Counts
     matched_stop: str = ""
+    matched_stop_token_id: int | None = None
+    """Of the stop tokens that the request named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +53,16 @@ class AttemptEnd:
 _FAILURES: dict[EndReason, tuple[str, str, bool]] = {
     EndReason.QUEUE_FULL: ("ENGINE_QUEUE_FULL", "the waiting room of this replica is full", True),
     EndReason.NON_FINITE_LOGITS: ("NON_FINITE_LOGITS", "the model gave numbers that are not finite for this request", False),
-    EndReason.STEP_FAILED: ("STEP_FAILED", "the engine's step failed with this request in the batch", True),
+    EndReason.STEP_FAILED: ("STEP_FAILED", "the engine's step fails with this request, and works without it", False),
     EndReason.DRAINED: ("DRAINING", "the replica stopped before the answer was complete", True),
 }
 
 
-def outcome_of(reason: EndReason, counts: Counts, matched_stop: str | None) -> Finished | Failed:
+def outcome_of(reason: EndReason, counts: Counts, matched_stop: str | None, stop_token_id: int | None = None) -> Finished | Failed:
     """What an end means to the gateway. A complete stop string is the end of the answer whatever came after it."""
     if matched_stop is not None:
         return Finished(EndReason.STOP, counts, matched_stop)
     if reason in _FAILURES:
         name, message, retryable = _FAILURES[reason]
         return Failed(name, message, retryable, counts)
-    return Finished(reason, counts)
+    return Finished(reason, counts, matched_stop_token_id=stop_token_id)

@@ -107,7 +107,7 @@ class Replica:
         )
         registry.register(LoadCollector(self.engine.load, version.name, config.block_size))
         self._info = _info(self._entry.replica, version)
-        self._servicer = EngineServicer(self.engine, self._info, self.drain)
+        self._servicer = EngineServicer(self.engine, vocabulary, self._info, self.drain)
 
     def register(self, server: grpc.aio.Server) -> Sequence[str]:
         """Add the servicer; returns its full name."""

@@ -11,10 +11,11 @@ from services.engine.attempts import AttemptRequest
 from services.engine.engine import Engine
 from services.engine.load import ReplicaLoad
 from services.engine.outcome import Counts, Failed, Finished
-from services.engine.runner import SamplingParams
+from services.engine.runner import SamplingParams, TokenLogprobs
 from services.engine.sequence import EndReason
 from services.engine.session import AttemptUpdate, SessionMessage
 from services.engine.session import Session as GatewaySession
+from services.engine.token_bytes import TokenBytes
 from services.kit.errors import InvalidArgument, Unavailable, Unimplemented
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -30,8 +31,11 @@ _FINISH_REASONS = {
 class EngineServicer(engine_pb2_grpc.EngineServicer):
     """`run` owns the readers of all sessions; `drain(timeout_s)` drains the replica and returns the number of aborted attempts."""
 
-    def __init__(self, engine: Engine, info: engine_pb2.GetInfoResponse, drain: Callable[[float], Awaitable[int]]) -> None:
+    def __init__(
+        self, engine: Engine, vocabulary: TokenBytes, info: engine_pb2.GetInfoResponse, drain: Callable[[float], Awaitable[int]]
+    ) -> None:
         self._engine = engine
+        self._vocabulary = vocabulary
         self._info = info
         self._drain = drain
         self._readers: asyncio.TaskGroup | None = None
@@ -53,7 +57,7 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
         reader = self._readers.create_task(self._read(session, request_iterator))
         try:
             while (message := await session.next_message()) is not None:
-                yield _session_response(message)
+                yield _session_response(message, self._vocabulary)
         finally:
             reader.cancel()
             self._engine.abort(session)
@@ -115,7 +119,6 @@ async def _hello(requests: AsyncIterator[engine_pb2.SessionRequest]) -> str:
 
 
 def _attempt_request(start: engine_pb2.StartAttempt) -> AttemptRequest:
-    sampling = start.sampling
     return AttemptRequest(
         attempt_id=start.attempt_id,
         request_id=start.request_id,
@@ -125,7 +128,7 @@ def _attempt_request(start: engine_pb2.StartAttempt) -> AttemptRequest:
         prompt_token_ids=list(start.prompt_token_ids),
         delivered_token_ids=list(start.delivered_token_ids),
         delivered_text_bytes=start.delivered_text_bytes,
-        sampling=SamplingParams(sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed),
+        sampling=_sampling(start.sampling),
         max_output_tokens=start.max_output_tokens,
         stop=list(start.stop),
         deadline_unix_ms=start.deadline_unix_ms,
@@ -133,22 +136,47 @@ def _attempt_request(start: engine_pb2.StartAttempt) -> AttemptRequest:
         choice=start.choice,
         ignore_eos=start.ignore_eos,
         traceparent=start.traceparent,
+        cache_salt=start.cache_salt,
+        min_output_tokens=start.min_output_tokens,
+        stop_token_ids=list(start.stop_token_ids),
+        include_stop=start.include_stop,
+        num_logprobs=start.num_logprobs if start.HasField("num_logprobs") else None,
+        num_prompt_logprobs=start.num_prompt_logprobs if start.HasField("num_prompt_logprobs") else None,
     )
 
 
-def _session_response(message: SessionMessage) -> engine_pb2.SessionResponse:
-    events = [event for update in message.updates for event in _events(update)]
+def _sampling(sampling: engine_pb2.AttemptSampling) -> SamplingParams:
+    return SamplingParams(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        seed=sampling.seed,
+        min_p=sampling.min_p,
+        repetition_penalty=sampling.repetition_penalty if sampling.repetition_penalty != 0 else 1.0,
+        frequency_penalty=sampling.frequency_penalty,
+        presence_penalty=sampling.presence_penalty,
+        logit_bias=tuple((entry.token_id, entry.bias) for entry in sampling.logit_bias),
+    )
+
+
+def _session_response(message: SessionMessage, vocabulary: TokenBytes) -> engine_pb2.SessionResponse:
+    events = [event for update in message.updates for event in _events(update, vocabulary)]
     return engine_pb2.SessionResponse(step=message.step, events=events)
 
 
-def _events(update: AttemptUpdate) -> list[engine_pb2.AttemptEvent]:
+def _events(update: AttemptUpdate, vocabulary: TokenBytes) -> list[engine_pb2.AttemptEvent]:
     events = []
     if update.has_delta:
         delta = engine_pb2.AttemptDelta(token_ids=update.token_ids, text="".join(update.texts))
+        delta.logprobs.extend(_logprobs(position, vocabulary) for position in update.logprobs)
+        delta.prompt_logprobs.extend(_logprobs(position, vocabulary) for position in update.prompt_logprobs)
         events.append(engine_pb2.AttemptEvent(attempt_id=update.attempt_id, delta=delta))
     if isinstance(update.end, Finished):
         finished = engine_pb2.AttemptFinished(
-            reason=_FINISH_REASONS[update.end.reason], counts=_counts(update.end.counts), matched_stop=update.end.matched_stop
+            reason=_FINISH_REASONS[update.end.reason],
+            counts=_counts(update.end.counts),
+            matched_stop=update.end.matched_stop,
+            matched_stop_token_id=update.end.matched_stop_token_id,
         )
         events.append(engine_pb2.AttemptEvent(attempt_id=update.attempt_id, finished=finished))
     elif isinstance(update.end, Failed):
@@ -157,6 +185,13 @@ def _events(update: AttemptUpdate) -> list[engine_pb2.AttemptEvent]:
         )
         events.append(engine_pb2.AttemptEvent(attempt_id=update.attempt_id, failed=failed))
     return events
+
+
+def _logprobs(position: TokenLogprobs, vocabulary: TokenBytes) -> engine_pb2.TokenLogprobs:
+    return engine_pb2.TokenLogprobs(
+        chosen=engine_pb2.TokenLogprob(token_id=position.token_id, token=vocabulary[position.token_id], logprob=position.logprob),
+        top=[engine_pb2.TokenLogprob(token_id=token, token=vocabulary[token], logprob=logprob) for token, logprob in position.top],
+    )
 
 
 def _counts(counts: Counts) -> engine_pb2.AttemptCounts:

@@ -1,9 +1,14 @@
 """What one gateway has yet to hear: everything that happened to its attempts since its last message, merged per attempt."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from services.engine.outcome import Failed, Finished
+from services.engine.runner import TokenLogprobs
+
+MAX_LOGPROBS_PER_MESSAGE = 100_000
+"""Log-probabilities of single tokens in one message, about 3 MB; what is more waits for the next one."""
 
 
 @dataclass(slots=True)
@@ -14,11 +19,43 @@ class AttemptUpdate:
     token_ids: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     end: Finished | Failed | None = None
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    """Of `token_ids`, one each, when the attempt asked for them."""
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
 
     @property
     def has_delta(self) -> bool:
-        """Whether there are tokens or text to tell."""
-        return bool(self.token_ids or self.texts)
+        """Whether there are tokens, text or log-probabilities to tell."""
+        return bool(self.token_ids or self.texts or self.prompt_logprobs)
+
+    @property
+    def num_logprobs(self) -> int:
+        """Log-probabilities of single tokens in it."""
+        return _count(self.logprobs) + _count(self.prompt_logprobs)
+
+    def split(self, max_logprobs: int) -> "AttemptUpdate":
+        """Cut the first positions off, as many as fit; text and end stay with the rest."""
+        head = AttemptUpdate(self.attempt_id)
+        head.prompt_logprobs = _fitting(self.prompt_logprobs, max_logprobs)
+        if len(head.prompt_logprobs) == len(self.prompt_logprobs):
+            head.logprobs = _fitting(self.logprobs, max_logprobs - _count(head.prompt_logprobs))
+        head.token_ids = self.token_ids[: len(head.logprobs)]
+        del self.prompt_logprobs[: len(head.prompt_logprobs)], self.logprobs[: len(head.logprobs)], self.token_ids[: len(head.logprobs)]
+        return head
+
+
+def _count(logprobs: Sequence[TokenLogprobs]) -> int:
+    return sum(1 + len(position.top) for position in logprobs)
+
+
+def _fitting(logprobs: list[TokenLogprobs], max_logprobs: int) -> list[TokenLogprobs]:
+    fitting = 0
+    for position in logprobs:
+        max_logprobs -= 1 + len(position.top)
+        if max_logprobs < 0:
+            break
+        fitting += 1
+    return logprobs[:fitting]
 
 
 @dataclass(slots=True)
@@ -57,17 +94,28 @@ class Session:
         """False once the stream has ended; what is added then is dropped."""
         return self._open
 
-    def add_delta(self, sequence_id: int, attempt_id: str, step: int, token_id: int | None, text: str) -> None:
-        """One more token, one more text, or both."""
+    def add_delta(
+        self, sequence_id: int, attempt_id: str, step: int, token_id: int | None, text: str, logprobs: TokenLogprobs | None = None
+    ) -> None:
+        """One more token (with its log-probabilities, if they were asked for), one more text, or both."""
         if not self._open:
             return
         update = self._updates.get(sequence_id) or self._updates.setdefault(sequence_id, AttemptUpdate(attempt_id))
         if token_id is not None:
             update.token_ids.append(token_id)
+            if logprobs is not None:
+                update.logprobs.append(logprobs)
         if text:
             update.texts.append(text)
         self._step = step
         self._changed.set()
+
+    def add_prompt_logprobs(self, sequence_id: int, attempt_id: str, step: int, logprobs: Sequence[TokenLogprobs]) -> None:
+        """Log-probabilities of the next prompt tokens."""
+        if self._open and logprobs:
+            self._updates.setdefault(sequence_id, AttemptUpdate(attempt_id)).prompt_logprobs += logprobs
+            self._step = step
+            self._changed.set()
 
     def add_end(self, sequence_id: int, attempt_id: str, end: Finished | Failed) -> None:
         """The attempt has ended; its id may be used again."""
@@ -107,10 +155,24 @@ class Session:
                 return None
             self._changed.clear()
             await self._changed.wait()
-        message = SessionMessage(self._step, list(self._updates.values()))
-        self._updates, self._num_ended = {}, 0
-        self._room.set()
+        message = SessionMessage(self._step, self._take())
+        if self._num_ended < self._max_ended:
+            self._room.set()
         return message
+
+    def _take(self) -> list[AttemptUpdate]:
+        """Everything that waits, or as much of it as has place in one message."""
+        taken: list[AttemptUpdate] = []
+        room = MAX_LOGPROBS_PER_MESSAGE
+        for sequence_id, update in list(self._updates.items()):
+            num_logprobs = update.num_logprobs
+            if num_logprobs > room:
+                taken.append(update.split(room))
+                break
+            room -= num_logprobs
+            taken.append(self._updates.pop(sequence_id))
+            self._num_ended -= update.end is not None
+        return taken
 
     def _count_end(self) -> None:
         self._num_ended += 1

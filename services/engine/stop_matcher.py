@@ -10,12 +10,14 @@ class StopMatcher:
     character and stop string (Knuth, Morris and Pratt 1977).
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], include_stop: bool = False) -> None:
+        """With `include_stop` the stop string itself counts as text before the end."""
         if not all(stops):
             raise ValueError("a stop string must not be empty")
         self._stops = [(stop, _fallbacks(stop)) for stop in sorted(stops, key=len, reverse=True)]
         self._matched = [0] * len(stops)
         self._held = ""
+        self._include_stop = include_stop
         self.stop: str | None = None
         """The stop string that matched; None before."""
 
@@ -31,7 +33,7 @@ class StopMatcher:
                 self._matched[index] = _advance(stop, fallbacks, self._matched[index], text[end])
                 if self._matched[index] == len(stop):
                     self.stop, self._held = stop, ""
-                    return text[: end + 1 - len(stop)]
+                    return text[: end + 1 - (0 if self._include_stop else len(stop))]
         keep = len(text) - max(self._matched)
         self._held = text[keep:]
         return text[:keep]

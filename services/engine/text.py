@@ -13,14 +13,23 @@ class TextStream:
     """Turns token ids into text that is final: joined, the pieces are the decoded answer up to the first stop string.
 
     Bytes that are no UTF-8 become U+FFFD as in a decode of the whole; a character that is incomplete at the end is dropped.
-    `num_delivered_bytes` of UTF-8 at the start were sent by an earlier attempt and are not returned again.
+    `num_delivered_bytes` of UTF-8 at the start were sent by an earlier attempt and are not returned again. Stop strings are looked for only
+    in the text of tokens after the first `num_unstoppable`; with `include_stop` the one that is found is part of the text.
     """
 
-    def __init__(self, vocabulary: TokenBytes, stops: Sequence[str] = (), num_delivered_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        vocabulary: TokenBytes,
+        stops: Sequence[str] = (),
+        num_delivered_bytes: int = 0,
+        num_unstoppable: int = 0,
+        include_stop: bool = False,
+    ) -> None:
         self._vocabulary = vocabulary
         self._decoder = _NEW_DECODER(errors="replace")
-        self._matcher = StopMatcher(stops)
+        self._matcher = StopMatcher(stops, include_stop)
         self._skip = num_delivered_bytes
+        self._num_unstoppable = num_unstoppable
 
     @property
     def matched_stop(self) -> str | None:
@@ -29,11 +38,18 @@ class TextStream:
 
     def push(self, token_id: int) -> str:
         """Text that became certain with this token."""
-        return self._beyond_delivered(self._matcher.push(self._decoder.decode(self._vocabulary[token_id])))
+        text = self._decoder.decode(self._vocabulary[token_id])
+        if self._num_unstoppable > 0:
+            self._num_unstoppable -= 1
+            return self._beyond_delivered(text)
+        return self._beyond_delivered(self._matcher.push(text))
 
-    def finish(self) -> str:
-        """Text that was held back as a possible stop string; call it once, at the end."""
-        return self._beyond_delivered(self._matcher.finish())
+    def finish(self, last_token_id: int | None = None) -> str:
+        """Text that was held back as a possible stop string, then that of `last_token_id`; call it once, at the end."""
+        text = self._matcher.finish()
+        if last_token_id is not None:
+            text += self._decoder.decode(self._vocabulary[last_token_id])
+        return self._beyond_delivered(text)
 
     def _beyond_delivered(self, text: str) -> str:
         if self._skip == 0 or not text:

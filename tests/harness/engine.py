@@ -151,6 +151,8 @@ class Heard:
 
     token_ids: list[int] = field(default_factory=list)
     text: str = ""
+    logprobs: list[engine_pb2.TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: list[engine_pb2.TokenLogprobs] = field(default_factory=list)
     finished: engine_pb2.AttemptFinished | None = None
     failed: engine_pb2.AttemptFailed | None = None
 
@@ -209,7 +211,10 @@ class GatewayStub:
         match event.WhichOneof("kind"):
             case "delta":
                 assert not heard.ended, "a delta after the end"
-                assert event.delta.token_ids or event.delta.text, "an empty delta"
+                assert event.delta.token_ids or event.delta.text or event.delta.prompt_logprobs, "an empty delta"
+                assert not event.delta.prompt_logprobs or not heard.token_ids, "log-probabilities of the prompt after a token"
+                heard.logprobs += event.delta.logprobs
+                heard.prompt_logprobs += event.delta.prompt_logprobs
                 heard.token_ids += event.delta.token_ids
                 heard.text += event.delta.text
             case "finished":

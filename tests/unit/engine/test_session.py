@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from services.engine.outcome import Counts, Failed, Finished
+from services.engine.runner import TokenLogprobs
 from services.engine.sequence import EndReason
-from services.engine.session import Session
+from services.engine.session import MAX_LOGPROBS_PER_MESSAGE, Session
 
 END = Finished(EndReason.LENGTH, Counts(output_tokens=1000))
 REFUSAL = Failed("ENGINE_QUEUE_FULL", "full", True)
@@ -29,6 +30,58 @@ async def test_next_message_merges_what_a_slow_gateway_has_missed() -> None:
     first, second = merged.updates
     assert (first.attempt_id, first.token_ids, "".join(first.texts), first.end) == ("a1", list(range(1, 1001)), "x" * 1000, END)
     assert (second.attempt_id, second.end) == ("a2", None)
+
+
+def position(token_id: int, num_top: int = 0) -> TokenLogprobs:
+    return TokenLogprobs(token_id, -0.5, tuple((token, -1.0) for token in range(num_top)))
+
+
+async def test_next_message_keeps_log_probabilities_beside_their_tokens() -> None:
+    session = Session("g", max_ended=100)
+    session.add_prompt_logprobs(1, "a", 1, [position(7), position(8)])
+    session.add_prompt_logprobs(1, "a", 2, [position(9)])
+    for token_id in range(5):
+        session.add_delta(1, "a", 3, token_id, "x", position(token_id, 2))
+    merged = await session.next_message()
+    assert merged is not None
+    (update,) = merged.updates
+    assert [each.token_id for each in update.prompt_logprobs] == [7, 8, 9]
+    assert [each.token_id for each in update.logprobs] == update.token_ids == list(range(5))
+
+
+async def test_next_message_with_more_log_probabilities_than_fit_comes_in_pieces_that_join_to_the_whole() -> None:
+    session = Session("g", max_ended=1)
+    num_prompt, num_tokens = 6000, 3000
+    session.add_delta(2, "other", 1, 77, "y")
+    session.add_prompt_logprobs(1, "a", 1, [position(token_id, 20) for token_id in range(num_prompt)])
+    for token_id in range(num_tokens):
+        session.add_delta(1, "a", 1, token_id, "x", position(token_id, 20))
+    session.add_end(1, "a", END)
+    session.add_delta(3, "last", 1, 88, "z")
+    prompt: list[int] = []
+    tokens: list[int] = []
+    sizes = []
+    while True:
+        told = await session.next_message()
+        assert told is not None
+        sizes.append(sum(update.num_logprobs for update in told.updates))
+        (update,) = [update for update in told.updates if update.attempt_id == "a"]
+        assert not update.prompt_logprobs or not tokens
+        assert [each.token_id for each in update.logprobs] == update.token_ids
+        prompt += [each.token_id for each in update.prompt_logprobs]
+        tokens += update.token_ids
+        if update.end is not None:
+            break
+        assert not update.texts
+        waiting = asyncio.ensure_future(session.wait_room())
+        done, _ = await asyncio.wait({waiting}, timeout=0.01)
+        assert not done, "an end that was not sent made room"
+        waiting.cancel()
+    assert (prompt, tokens, "".join(update.texts)) == (list(range(num_prompt)), list(range(num_tokens)), "x" * num_tokens)
+    assert max(sizes) <= MAX_LOGPROBS_PER_MESSAGE
+    assert len(sizes) == -(-21 * (num_prompt + num_tokens) // MAX_LOGPROBS_PER_MESSAGE)
+    assert [update.attempt_id for update in told.updates] == ["a", "last"]
+    await session.wait_room()
 
 
 async def test_next_message_waits_for_something_to_tell() -> None:

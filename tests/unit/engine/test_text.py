@@ -76,6 +76,38 @@ def test_resume_with_a_count_inside_a_character_stays_valid() -> None:
     assert "".join(stream("é!".encode(), delivered=1)) == "!"
 
 
+@pytest.mark.parametrize(
+    ("num_unstoppable", "text", "stop"), [(0, "a", "END"), (1, "a", "END"), (2, "aENDb", "END"), (9, "aENDbENDc", None)]
+)
+def test_push_looks_for_stops_only_in_tokens_after_the_unstoppable_ones(num_unstoppable: int, text: str, stop: str | None) -> None:
+    """A stop string that begins in an unstoppable token is no stop string."""
+    found = TextStream(BYTES, ["END"], num_unstoppable=num_unstoppable)
+    pieces = [found.push(byte) for byte in b"aENDbENDc"]
+    assert ("".join(pieces) + found.finish(), found.matched_stop) == (text, stop)
+
+
+@pytest.mark.parametrize("cut", range(9))
+def test_resume_counts_delivered_tokens_among_the_unstoppable_ones(cut: int) -> None:
+    tokens = b"aENDbENDc"
+    first = TextStream(BYTES, ["END"], num_unstoppable=4, include_stop=True)
+    delivered = "".join(first.push(token) for token in tokens[:cut])
+    rest = TextStream(BYTES, ["END"], len(delivered.encode()), num_unstoppable=4, include_stop=True)
+    assert delivered + "".join(rest.push(token) for token in tokens) + rest.finish() == "aENDbEND"
+
+
+@pytest.mark.parametrize(("stops", "text"), [(["END"], "abEND"), (["b", "bEND"], "ab"), (["bEND", "END"], "abEND"), (["x"], "abENDc")])
+def test_push_with_include_stop_keeps_the_stop_string_and_nothing_after_it(stops: list[str], text: str) -> None:
+    for size in (1, 2, 3, 6):
+        found = TextStream(TokenBytes([b"abENDc"[at : at + size] for at in range(0, 6, size)]), stops, include_stop=True)
+        assert "".join(found.push(token) for token in range(-(-6 // size))) + found.finish() == text
+
+
+def test_finish_adds_the_text_of_the_last_token_after_what_was_held_back() -> None:
+    found = TextStream(BYTES, ["END"])
+    assert [found.push(byte) for byte in b"xEN"] == ["x", "", ""]
+    assert found.finish(ord("!")) == "EN!"
+
+
 def test_token_bytes_of_unknown_and_special_ids_are_empty() -> None:
     document = b"""{"decoder": {"type": "ByteLevel"}, "model": {"vocab": {"\xc4\xa0a": 2, "\xc4\x8a": 3}},
         "added_tokens": [{"id": 0, "content": "<|end|>", "special": true}, {"id": 4, "content": "<tool>", "special": false}]}"""
