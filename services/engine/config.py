@@ -45,7 +45,9 @@ class EngineConfig:
     """Most tokens that one step computes: the longest wait of a decoding sequence behind somebody's prompt."""
     max_num_waiting: int = 128
     heartbeat_bound_s: float = 20.0
-    """Older heartbeats make the replica NOT_SERVING while it has work."""
+    """Older heartbeats make the replica NOT_SERVING while it has work, and the log say where each thread is."""
+    heartbeat_exit_s: float = 60.0
+    """Still older ones end the process: a step that never returns cannot be ended otherwise."""
     drain_timeout_s: float = 30.0
     log_level: str = "INFO"
     otlp_endpoint: str | None = None
@@ -62,6 +64,7 @@ class EngineConfig:
             require(getattr(self, name) >= 0, f"{name} must not be negative")
         require(self.runner in RUNNERS, f"runner must be one of {', '.join(sorted(RUNNERS))}")
         require(self.heartbeat_bound_s > 0, "heartbeat_bound_s must be above 0")
+        require(self.heartbeat_exit_s > self.heartbeat_bound_s, "heartbeat_exit_s must be above heartbeat_bound_s")
         require(self.max_step_tokens >= self.max_num_sequences, "max_step_tokens must be at least max_num_sequences")
         require(not self.kafka_bootstrap or bool(self.etcd_endpoints), "kafka_bootstrap needs etcd_endpoints, where the watermark is")
 
