@@ -26,6 +26,7 @@ from services.engine.runner_registry import make_runner
 from services.engine.servicer import EngineServicer
 from services.engine.step_loop import StepLoop
 from services.engine.token_bytes import TokenBytes
+from services.engine.watchdog import Watchdog, WatchdogBounds
 from services.kit.clock import SystemClock
 from services.kit.errors import ConfigError, InferwayError
 from services.kit.metrics import new_registry
@@ -105,6 +106,8 @@ class Replica:
             self._clock,
             self._steps.heartbeat_age_s,
         )
+        bounds = WatchdogBounds(config.heartbeat_bound_s, config.heartbeat_exit_s)
+        self._watchdog = Watchdog(self._steps, lambda: self.engine.has_work, bounds)
         registry.register(LoadCollector(self.engine.load, version.name, config.block_size))
         self._info = _info(self._entry.replica, version)
         self._servicer = EngineServicer(self.engine, vocabulary, self._info, self.drain)
@@ -115,7 +118,7 @@ class Replica:
         return [SERVICE]
 
     async def run(self, state: ServiceState) -> None:
-        """Load the model, become ready, serve until cancelled. Raises when the step loop ends: its sequences are lost."""
+        """Load the model, become ready, serve until cancelled. Raises when the step loop ends or hangs: its sequences are lost."""
         self._entry.replica.address = f"{self._config.advertised_host or self._config.host}:{state.port}"
         self._steps.start()
         try:
@@ -129,7 +132,7 @@ class Replica:
         finally:
             self._inbox.close()
             self._reports.close()
-            await asyncio.to_thread(self._steps.join, JOIN_TIMEOUT_S)
+            await asyncio.to_thread(self._steps.join, 0.0 if self._watchdog.has_given_up else JOIN_TIMEOUT_S)
 
     async def drain(self, timeout_s: float) -> int:
         """Take no more work, let running work end, and give its records time to leave; returns how many attempts were cut off."""
@@ -168,8 +171,8 @@ class Replica:
 
     async def _show_health(self, state: ServiceState) -> None:
         while True:
-            late = self.engine.has_work and self._steps.heartbeat_age_s() > self._config.heartbeat_bound_s
-            await state.set_ready(self.engine.phase is Phase.READY and not late)
+            is_alive = self._watchdog.check()
+            await state.set_ready(self.engine.phase is Phase.READY and is_alive)
             await asyncio.sleep(HEALTH_INTERVAL_S)
 
 
