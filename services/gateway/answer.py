@@ -1,9 +1,10 @@
-"""The way of one answer from the pipeline to the client: accepted, texts, then an end; coalescing when the client is slow."""
+"""The way of an answer from the pipeline to the client: accepted, pieces of its choices, an end; coalescing when the client is slow."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
+from services.gateway.logprobs import TokenLogprobs
 from services.gateway.request import GenerationRequest
 from services.kit.errors import InferwayError, Internal
 
@@ -29,10 +30,25 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """A good end: "stop", "length" or "cancelled", and what is billed."""
+class Piece:
+    """Something new of one choice: text, and the log-probabilities that belong to it; those of the prompt come before all text."""
 
-    finish_reason: str
+    index: int
+    text: str
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to tell."""
+        return not (self.text or self.logprobs or self.prompt_logprobs)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A good end: per choice "stop", "length" or "cancelled", and what is billed for all of them."""
+
+    finish_reasons: tuple[str, ...]
     usage: Usage
 
 
@@ -41,10 +57,11 @@ class Answer:
 
     def __init__(self) -> None:
         self._accepted: Accepted | None = None
-        self._texts: list[str] = []
+        self._unread: dict[int, list[Piece]] = {}
         self._ending: Ending | None = None
         self._error: InferwayError | None = None
         self._closed = False
+        self._wants_whole = False
         self._waiter: asyncio.Future[None] | None = None
         self._on_cancel: Callable[[], None] | None = None
         self.cancelled = False
@@ -56,10 +73,12 @@ class Answer:
         self._accepted = accepted
         self._wake()
 
-    def push(self, text: str) -> None:
-        """More text; joins what the reader has not taken yet."""
-        if text:
-            self._texts.append(text)
+    def push(self, piece: Piece) -> None:
+        """More of a choice; joins what the reader has not taken yet."""
+        if piece.is_empty:
+            return
+        self._unread.setdefault(piece.index, []).append(piece)
+        if not self._wants_whole:
             self._wake()
 
     def finish(self, ending: Ending) -> None:
@@ -67,7 +86,7 @@ class Answer:
         self._ending = ending
 
     def close(self, error: InferwayError | None) -> None:
-        """Nothing follows; `error` is raised at the reader after all text was read."""
+        """Nothing follows; `error` is raised at the reader after everything was read."""
         self._error, self._closed = error, True
         self._wake()
 
@@ -87,25 +106,34 @@ class Answer:
             await self._change()
         return self._accepted
 
-    async def texts(self) -> AsyncIterator[str]:
-        """Text as it comes, several deltas at once when the reader is slow; raises the error that ended the answer."""
-        while self._texts or not self._closed:
-            if text := self.take_text():
-                yield text
+    async def pieces(self) -> AsyncIterator[list[Piece]]:
+        """What is new, as it comes, one piece per choice that has news; raises the error that ended the answer."""
+        while self._unread or not self._closed:
+            if self._unread:
+                yield self.take()
             else:
                 await self._change()
         if self._error is not None:
             raise self._error
 
-    def take_text(self) -> str:
-        """The text that nobody has read yet; "" when there is none."""
-        text = "".join(self._texts)
-        self._texts.clear()
-        return text
+    async def whole(self) -> tuple[Piece, ...]:
+        """Waits for the end: every choice in one piece, by index; raises the error that ended the answer."""
+        self._wants_whole = True
+        while not self._closed:
+            await self._change()
+        if self._error is not None:
+            raise self._error
+        found = {piece.index: piece for piece in self.take()}
+        return tuple(found.get(index) or Piece(index, "") for index in range(len(self.ending.finish_reasons)))
+
+    def take(self) -> list[Piece]:
+        """What nobody has read yet, one piece per choice, by index; empty when there is nothing."""
+        unread, self._unread = self._unread, {}
+        return [_joined(unread[index]) for index in sorted(unread)]
 
     @property
     def ending(self) -> Ending:
-        """The good end, after all texts were read."""
+        """The good end, after everything was read."""
         assert self._ending is not None
         return self._ending
 
@@ -123,3 +151,12 @@ class Answer:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _joined(pieces: list[Piece]) -> Piece:
+    """Consecutive pieces of one choice as one."""
+    if len(pieces) == 1:
+        return pieces[0]
+    logprobs = tuple(entry for piece in pieces for entry in piece.logprobs)
+    prompt_logprobs = tuple(entry for piece in pieces for entry in piece.prompt_logprobs)
+    return Piece(pieces[0].index, "".join(piece.text for piece in pieces), logprobs, prompt_logprobs)

@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 
 from services.gateway import ids
 from services.gateway.answer import Accepted, Usage
-from services.gateway.attempt import Attempt, Delta, EndReason, Finished
+from services.gateway.attempt import Attempt
 from services.gateway.call import Call
+from services.gateway.choice import Choice
 from services.gateway.dispatch import Want
 from services.gateway.keys import Identity
 from services.gateway.models import ServedModel
@@ -29,83 +30,64 @@ class Charge:
     accepted_unix_ms: int
     deadline_unix_ms: int
     charge_id: str = ""
-    completion_id: str = field(default_factory=ids.completion_id)
-    num_attempts: int = 0
-    token_ids: list[int] = field(default_factory=list)
-    """Output tokens received, over all attempts."""
-    num_continued: int = 0
-    """How many of them the last attempt goes on behind."""
-    text_bytes: int = 0
+    completion_id: str = ""
+    choices: tuple[Choice, ...] = field(init=False)
     ttft_s: float | None = None
-    finish_reason: str = ""
     error: InferwayError | None = field(default_factory=lambda: Internal("the request ended in a way that nobody foresaw"))
-    _cached_prompt_tokens: int | None = None
-    _final_tokens: int | None = None
-    _num_delivered: int = 0
-    _position: int = 0
 
     def __post_init__(self) -> None:
         self.charge_id = self.charge_id or ids.charge_id(self.accepted_unix_ms)
+        self.completion_id = self.completion_id or ids.completion_id(is_chat=self.request.prompt is None)
+        self.choices = tuple(Choice(index, self.max_output_tokens) for index in range(self.request.num_choices))
 
-    # What the next attempt is.
+    # What the next attempt of a choice is.
 
-    def next_want(self, excluded_replica_ids: tuple[str, ...]) -> Want:
-        """Counts one more attempt and says what it needs of the router."""
-        self.num_attempts += 1
-        # A replica lost between its last token and its end: the last token is made again, equal by the same seed and position.
-        self.num_continued = min(len(self.token_ids), self.max_output_tokens - 1)
-        self._num_delivered, self._position = len(self.token_ids), self.num_continued
+    def next_want(self, choice: Choice, excluded_replica_ids: tuple[str, ...]) -> Want:
+        """Begins one more attempt and says what it needs of the router."""
+        choice.begin_attempt()
         return Want(
-            want_id=ids.attempt_id(self.charge_id, self.num_attempts),
+            want_id=ids.attempt_id(self.charge_id, choice.index, choice.num_attempts),
             model=self.model.name,
             model_version=self.model.version,
             tenant_id=self.identity.tenant_id,
-            prompt_tokens=len(self.prompt_token_ids) + self.num_continued,
-            max_output_tokens=self.max_output_tokens - self.num_continued,
+            prompt_tokens=len(self.prompt_token_ids) + choice.num_continued,
+            max_output_tokens=self.max_output_tokens - choice.num_continued,
             deadline_unix_ms=self.deadline_unix_ms,
             excluded_replica_ids=excluded_replica_ids,
             request_id=self.call.request_id,
         )
 
-    def attempt(self) -> Attempt:
-        """The attempt that belongs to the last want: it goes on behind what was delivered."""
+    def attempt(self, choice: Choice) -> Attempt:
+        """The attempt that belongs to the choice's last want: it goes on behind what was delivered."""
+        request = self.request
         return Attempt(
-            attempt_id=ids.attempt_id(self.charge_id, self.num_attempts),
+            attempt_id=ids.attempt_id(self.charge_id, choice.index, choice.num_attempts),
             request_id=self.call.request_id,
             charge_id=self.charge_id,
             tenant_id=self.identity.tenant_id,
             model=self.model.name,
             prompt_token_ids=self.prompt_token_ids,
-            delivered_token_ids=tuple(self.token_ids[: self.num_continued]),
-            delivered_text_bytes=self.text_bytes,
-            sampling=self.request.sampling,
+            delivered_token_ids=tuple(choice.token_ids[: choice.num_continued]),
+            delivered_text_bytes=choice.text_bytes,
+            sampling=request.sampling,
             max_output_tokens=self.max_output_tokens,
-            stop=self.request.stop,
+            stop=request.stop,
             cache_salt=self.identity.cache_salt,
             deadline_unix_ms=self.deadline_unix_ms,
-            ignore_eos=self.request.ignore_eos,
+            choice=choice.index,
+            min_output_tokens=request.min_output_tokens,
+            stop_token_ids=request.stop_token_ids,
+            include_stop=request.include_stop,
+            ignore_eos=request.ignore_eos,
+            num_logprobs=request.num_logprobs,
+            num_prompt_logprobs=request.num_prompt_logprobs,
         )
 
-    # What happened.
+    # How it ended.
 
-    def add(self, delta: Delta) -> None:
-        """Output arrived. Of the cached prompt tokens those of the first attempt with output count: a resume is not the client's doing."""
-        if self._cached_prompt_tokens is None:
-            self._cached_prompt_tokens = delta.cached_prompt_tokens
-        end = self._position + len(delta.token_ids)
-        self.token_ids[self._position : end] = delta.token_ids
-        self._position = end
-        self.text_bytes += len(delta.text.encode())
-
-    def count(self, finished: Finished) -> None:
-        """The last attempt's own count replaces what was received of it: it knows what was made until a cancel and what does not count."""
-        self._final_tokens = max(self._num_delivered, self.num_continued + finished.output_tokens)
-        if self._cached_prompt_tokens is None:
-            self._cached_prompt_tokens = finished.cached_prompt_tokens
-
-    def end(self, reason: EndReason) -> None:
-        """It ended as it should: stop or length."""
-        self.finish_reason, self.error = reason.value, None
+    def end(self) -> None:
+        """Every choice ended as it should."""
+        self.error = None
 
     def fail(self, error: InferwayError) -> None:
         """It ended by an error, a deadline (DeadlineExceeded) or the client's will (Cancelled)."""
@@ -116,6 +98,21 @@ class Charge:
     def accepted(self) -> Accepted:
         """What the client learns first."""
         return Accepted(self.completion_id, self.model.name, self.model.version, self.accepted_unix_ms // 1000, self.request)
+
+    @property
+    def finish_reasons(self) -> tuple[str, ...]:
+        """Of every choice; those that had no end of their own were cancelled."""
+        return tuple(choice.finish_reason or "cancelled" for choice in self.choices)
+
+    @property
+    def finish_reason(self) -> str:
+        """Of the first choice, for the record; empty unless all ended as they should."""
+        return self.choices[0].finish_reason if self.error is None else ""
+
+    @property
+    def num_attempts(self) -> int:
+        """Attempts of all choices."""
+        return sum(choice.num_attempts for choice in self.choices)
 
     @property
     def outcome(self) -> Outcome:
@@ -132,13 +129,15 @@ class Charge:
     def usage(self) -> Usage:
         """What is billed: nothing to a client that got an error instead of any output, or that left before a replica took the request."""
         if self.outcome is Outcome.CANCELLED:
-            billed = self._final_tokens is not None or bool(self.token_ids)
+            billed = any(choice.was_taken for choice in self.choices)
         else:
             billed = self.outcome is Outcome.FINISHED or self._has_delivered
         if not billed:
             return _NOTHING
-        completion_tokens = len(self.token_ids) if self._final_tokens is None else self._final_tokens
-        return Usage(len(self.prompt_token_ids), self._cached_prompt_tokens or 0, completion_tokens)
+        num_prompt = len(self.prompt_token_ids)
+        # Of the cached prompt tokens those of the first choice count: the others read what it has just computed.
+        cached = min(self.choices[0].cached_prompt_tokens or 0, num_prompt)
+        return Usage(num_prompt, cached, sum(choice.output_tokens for choice in self.choices))
 
     @property
     def surface(self) -> str:
@@ -172,4 +171,4 @@ class Charge:
     @property
     def _has_delivered(self) -> bool:
         """Whether the client got output: one that waits for the whole answer has nothing until the end."""
-        return self.request.stream and bool(self.token_ids)
+        return self.request.stream and any(choice.token_ids for choice in self.choices)

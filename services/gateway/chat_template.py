@@ -7,6 +7,7 @@ what lies between control tokens is encoded by a tokenizer that knows no control
 A prompt far beyond the context is refused after its beginning was encoded: megabytes of text must not keep a thread busy for seconds.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -52,7 +53,14 @@ class ChatTemplate:
         try:
             return self._tokens.encode(text, mark, 2 * max_context_tokens)
         except _TooMany:
-            raise _too_long(max_context_tokens) from None
+            raise _too_long("messages", max_context_tokens) from None
+
+    def encode_text(self, text: str, max_context_tokens: int) -> list[int]:
+        """Token ids of a text as it is, behind what the tokenizer puts before every text (such as one BOS). Limits as `encode`."""
+        try:
+            return self._tokens.encode_plain(text, 2 * max_context_tokens)
+        except _TooMany:
+            raise _too_long("prompt", max_context_tokens) from None
 
 
 class _TooMany(Exception):
@@ -69,6 +77,7 @@ class _ControlTokens:
             self._ids: dict[str, int] = {str(t["content"]): int(t["id"]) for t in added if t["special"] or t["id"] in eos_token_ids}
         except (ValueError, KeyError, TypeError) as error:
             raise _unreadable() from error
+        self._prefix = _prefix(tokenizer_json)
         document["added_tokens"] = [token for token in added if token["content"] not in self._ids]
         document["post_processor"] = None
         try:
@@ -98,6 +107,12 @@ class _ControlTokens:
         self._encode_text(text[position:].replace(mark, ""), ids, limit)
         return ids
 
+    def encode_plain(self, text: str, limit: int) -> list[int]:
+        """As `encode`, for text that is not from a template: none of its characters make a control token."""
+        ids = list(self._prefix)
+        self._encode_text(text, ids, limit)
+        return ids
+
     def _encode_text(self, text: str, ids: list[int], limit: int) -> None:
         if len(text) > self._longest * limit:
             raise _TooMany
@@ -113,9 +128,20 @@ class _ControlTokens:
         return list(self._text_tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids) if text else []
 
 
-def _too_long(max_context_tokens: int) -> ContextLengthExceeded:
-    facts = {"max_context_tokens": str(max_context_tokens), "param": "messages"}
-    message = f"the model's context holds {max_context_tokens} tokens; the messages need more than {2 * max_context_tokens}"
+def _prefix(tokenizer_json: str) -> list[int]:
+    """The control tokens that the tokenizer's own rule puts before a text."""
+    try:
+        encoded = Tokenizer.from_str(tokenizer_json).encode("a")
+    except Exception as error:
+        # The library raises nothing narrower.
+        raise _unreadable() from error
+    marked = zip(encoded.ids, encoded.special_tokens_mask, strict=True)
+    return [token_id for token_id, _ in itertools.takewhile(lambda entry: bool(entry[1]), marked)]
+
+
+def _too_long(param: str, max_context_tokens: int) -> ContextLengthExceeded:
+    facts = {"max_context_tokens": str(max_context_tokens), "param": param}
+    message = f"the model's context holds {max_context_tokens} tokens; the {param} of this request need more than {2 * max_context_tokens}"
     return ContextLengthExceeded(message, metadata=facts)
 
 

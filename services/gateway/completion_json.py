@@ -29,7 +29,7 @@ class CompletionWriter:
 
 def completion_document(accepted: Accepted, text: str, ending: Ending) -> bytes:
     """A whole text completion."""
-    choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": ending.finish_reason}
+    choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": ending.finish_reasons[0]}
     return dump({**_head(accepted), "choices": [choice], "usage": usage_object(ending.usage)}).encode()
 
 

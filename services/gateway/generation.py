@@ -1,4 +1,4 @@
-"""Makes one answer in as many attempts as it takes: a lost replica's work goes on elsewhere, where the client's text ended."""
+"""Makes the choices of an answer, each in as many attempts as it takes: a lost replica's work goes on elsewhere, where its text ended."""
 
 import asyncio
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from services.gateway.answer import Answer
 from services.gateway.attempt import AttemptFeed, Delta, End, EndReason, Failed, Finished, Replicas
 from services.gateway.charge import Charge
+from services.gateway.choice import Choice
 from services.gateway.dispatch import Dispatcher, Grant, GrantOutcome
 from services.gateway.failures import attempt_error
 from services.kit import tracing
@@ -31,44 +32,55 @@ class Generation:
         self._limits = limits
 
     async def run(self, charge: Charge, answer: Answer) -> None:
-        """Fills the answer and ends the charge.
+        """Fills the answer and ends the charge, all choices at the same time.
 
-        Raises the typed error of a request that cannot be (further) served. When cancelled it stops the engine, waits a bounded time for
-        its count and enters that into the charge. Every grant is given back.
+        Raises the typed error of a request that cannot be (further) served: the first that a choice met, once the others are stopped too.
+        When cancelled it stops the engines, waits a bounded time for their counts and enters those into the charge. Every grant is given
+        back.
         """
         began = self._clock.monotonic()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for choice in charge.choices:
+                    tasks.create_task(self._choose(charge, choice, answer, began))
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        charge.end()
+
+    async def _choose(self, charge: Charge, choice: Choice, answer: Answer, began: float) -> None:
+        """Makes one choice, in as many attempts as it takes."""
         excluded: tuple[str, ...] = ()
         failure: Failed | None = None
         while True:
-            grant = await self._admit(charge, excluded, failure)
-            end = await self._attempt(charge, grant, answer, began)
+            grant = await self._admit(charge, choice, excluded, failure)
+            end = await self._attempt(charge, choice, grant, answer, began)
             if isinstance(end, Finished):
                 break
             failure = end
             excluded += (grant.replica_id,)
-            if not failure.retryable or charge.num_attempts >= self._limits.max_num_attempts:
+            if not failure.retryable or choice.num_attempts >= self._limits.max_num_attempts:
                 raise attempt_error(failure)
         if end.reason is EndReason.DEADLINE:
             raise DeadlineExceeded("the deadline passed while the answer was made")
-        charge.end(end.reason)
+        choice.end(end.reason)
 
-    async def _admit(self, charge: Charge, excluded: tuple[str, ...], failure: Failed | None) -> Grant:
+    async def _admit(self, charge: Charge, choice: Choice, excluded: tuple[str, ...], failure: Failed | None) -> Grant:
         """A replica for the next attempt. With output delivered, what interrupted it is the news, not that nobody can go on."""
         try:
             with tracing.span("queue wait"):
-                return await self._dispatcher.admit(charge.next_want(excluded))
+                return await self._dispatcher.admit(charge.next_want(choice, excluded))
         except InferwayError as error:
-            if failure is not None and charge.token_ids:
+            if failure is not None and choice.token_ids:
                 raise attempt_error(failure) from error
             raise
 
-    async def _attempt(self, charge: Charge, grant: Grant, answer: Answer, began: float) -> End:
+    async def _attempt(self, charge: Charge, choice: Choice, grant: Grant, answer: Answer, began: float) -> End:
         """One attempt; the grant is given back on every path."""
         outcome = GrantOutcome.CANCELLED
         try:
             with tracing.span("attempt", {"inferway.replica": grant.replica_id}) as span:
-                feed = self._replicas.start(grant, charge.attempt())
-                relay = _Relay(charge, answer, feed, began)
+                feed = self._replicas.start(grant, charge.attempt(choice))
+                relay = _Relay(charge, choice, answer, feed, began)
                 try:
                     end = await self._relay(relay, grant)
                 except asyncio.CancelledError:
@@ -114,6 +126,7 @@ class _Relay:
     """One attempt's output on its way into charge and answer."""
 
     charge: Charge
+    choice: Choice
     answer: Answer
     feed: AttemptFeed
     began: float
@@ -122,9 +135,9 @@ class _Relay:
 
     def take(self, delta: Delta, clock: Clock) -> bool:
         """Enters the delta; True when it holds the attempt's first token."""
-        self.charge.add(delta)
+        piece = self.choice.add(delta)
         self._accept(clock)
-        self.answer.push(delta.text)
+        self.answer.push(piece)
         first, self._first = self._first, False
         return first
 
@@ -134,9 +147,10 @@ class _Relay:
             return end
         if end.reason is EndReason.CANCELLED and not self.stopping:
             return Failed("REPLICA_LOST", "the replica gave the request up", retryable=True)
-        self.charge.count(end)
+        self.choice.count(end)
         if end.reason in (EndReason.STOP, EndReason.LENGTH):
             self._accept(clock)
+        self.answer.push(self.choice.rest())
         return end
 
     def _accept(self, clock: Clock) -> None:

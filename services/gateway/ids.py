@@ -8,9 +8,9 @@ import uuid
 _SECRET = re.compile(r"[A-Za-z0-9._~+/=-]{20,200}")
 
 
-def completion_id() -> str:
-    """Unique and not guessable; what the client sees."""
-    return "chatcmpl-" + secrets.token_hex(16)
+def completion_id(*, is_chat: bool = True) -> str:
+    """Unique and not guessable; what the client sees. Its beginning tells a chat from a text completion, as in the OpenAI API."""
+    return ("chatcmpl-" if is_chat else "cmpl-") + secrets.token_hex(16)
 
 
 def charge_id(unix_ms: int) -> str:
@@ -19,9 +19,9 @@ def charge_id(unix_ms: int) -> str:
     return str(uuid.UUID(int=value))
 
 
-def attempt_id(charge: str, number: int) -> str:
-    """Unique per attempt: a charge id has a fixed length, so two different pairs never give the same text."""
-    return f"{charge}-{number}"
+def attempt_id(charge: str, choice: int, number: int) -> str:
+    """Unique per attempt, of which every choice counts its own."""
+    return f"{charge}-{choice}-{number}"
 
 
 def new_secret() -> str:

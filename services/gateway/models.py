@@ -24,6 +24,7 @@ class ServedModel:
     name: str
     version: str
     max_context_tokens: int
+    vocab_size: int
     created_unix_s: int
     template: ChatTemplate
 
@@ -160,4 +161,4 @@ def load_model(store: ModelStore, name: str, version: str) -> ServedModel:
     except (OSError, UnicodeDecodeError) as error:  # A store that another process changes, or may read and we may not.
         raise DataLoss(f"the files of model {name} cannot be read: {type(error).__name__}") from error
     usable = ChatTemplate(template, tokenizer, bos_token_id=stored.bos_token_id, eos_token_ids=stored.eos_token_ids)
-    return ServedModel(stored.name, stored.version, stored.max_context_tokens, created, usable)
+    return ServedModel(stored.name, stored.version, stored.max_context_tokens, stored.vocab_size, created, usable)

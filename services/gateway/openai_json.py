@@ -3,7 +3,8 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from services.gateway.answer import Accepted, Ending, Usage
+from services.gateway.answer import Accepted, Ending, Piece, Usage
+from services.gateway.logprobs_json import chat_logprobs
 from services.gateway.models import ServedModel
 
 DONE = b"data: [DONE]\n\n"
@@ -28,45 +29,54 @@ class ChunkWriter:
         self._head = "data: " + dump(head)[:-1]
         # With include_usage every chunk but the last says usage null; without it no chunk says anything.
         self._tail = (',"usage":null' if include_usage else "") + "}\n\n"
-        self._before_text = self._head + ',"choices":[{"index":0,"delta":{"content":'
-        self._after_text = '},"logprobs":null,"finish_reason":null}]' + self._tail
+        self._num_choices = accepted.request.num_choices
 
-    def role(self) -> bytes:
-        """The first chunk: who speaks."""
-        return self._choice({"role": "assistant", "content": "", "refusal": None}, None)
+    def roles(self) -> bytes:
+        """The first chunk of every choice: who speaks."""
+        delta = {"role": "assistant", "content": "", "refusal": None}
+        return b"".join(self._choice(index, delta, None) for index in range(self._num_choices))
 
-    def text(self, text: str) -> bytes:
-        """A chunk of text."""
-        return f"{self._before_text}{encode_text(text)}{self._after_text}".encode()
+    def piece(self, piece: Piece) -> bytes:
+        """A chunk of text with the log-probabilities of its tokens."""
+        logprobs = on_one_line(dump(chat_logprobs(piece.logprobs))) if piece.logprobs else "null"
+        choice = f'{{"index":{piece.index},"delta":{{"content":{encode_text(piece.text)}}},"logprobs":{logprobs},"finish_reason":null}}'
+        return f'{self._head},"choices":[{choice}]{self._tail}'.encode()
 
-    def finish(self, finish_reason: str) -> bytes:
-        """The last chunk of the choice."""
-        return self._choice({}, finish_reason)
+    def finish(self, finish_reasons: Sequence[str]) -> bytes:
+        """The last chunk of every choice."""
+        return b"".join(self._choice(index, {}, reason) for index, reason in enumerate(finish_reasons))
 
     def usage(self, usage: Usage) -> bytes:
         """The chunk that tells what is billed: no choices in it."""
         return f'{self._head},"choices":[],"usage":{dump(usage_object(usage))}}}\n\n'.encode()
 
-    def _choice(self, delta: Mapping[str, object], finish_reason: str | None) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+    def _choice(self, index: int, delta: Mapping[str, object], finish_reason: str | None) -> bytes:
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
         return f'{self._head},"choices":[{dump(choice)}]{self._tail}'.encode()
 
 
-def completion(accepted: Accepted, text: str, ending: Ending) -> bytes:
+def completion(accepted: Accepted, choices: Sequence[Piece], ending: Ending) -> bytes:
     """A whole chat completion."""
-    message = {"role": "assistant", "content": text, "refusal": None}
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": ending.finish_reason}
     return _bytes(
         {
             "id": accepted.completion_id,
             "object": "chat.completion",
             "created": accepted.created_unix_s,
             "model": accepted.model,
-            "choices": [choice],
+            "choices": [_choice(choice, reason) for choice, reason in zip(choices, ending.finish_reasons, strict=True)],
             "usage": usage_object(ending.usage),
             "system_fingerprint": fingerprint(accepted),
         }
     )
+
+
+def _choice(choice: Piece, finish_reason: str) -> dict[str, object]:
+    return {
+        "index": choice.index,
+        "message": {"role": "assistant", "content": choice.text, "refusal": None},
+        "logprobs": chat_logprobs(choice.logprobs) if choice.logprobs else None,
+        "finish_reason": finish_reason,
+    }
 
 
 def error_event(error: Mapping[str, object]) -> bytes:
@@ -112,8 +122,12 @@ def fingerprint(accepted: Accepted) -> str:
 
 def encode_text(text: str) -> str:
     """The text as a JSON string that no line splitter takes apart."""
-    encoded = _encode(text)
-    return encoded if encoded.isascii() else encoded.translate(_LINE_BREAKS)
+    return on_one_line(_encode(text))
+
+
+def on_one_line(document: str) -> str:
+    """JSON that no line splitter takes apart."""
+    return document if document.isascii() else document.translate(_LINE_BREAKS)
 
 
 def dump(value: object) -> str:

@@ -1,8 +1,10 @@
 """The life of a request, from the call to the settled charge, whatever surface it came in by."""
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from services.gateway.admission import Admission
@@ -15,6 +17,7 @@ from services.gateway.models import ServedModel
 from services.gateway.records import Outcome, RecordSink
 from services.gateway.request import GenerationRequest
 from services.gateway.request_tasks import RequestTasks
+from services.gateway.vocabulary import check_token_ids
 from services.kit import tracing
 from services.kit.clock import Clock
 from services.kit.errors import Cancelled, ContextLengthExceeded, DeadlineExceeded, FieldError, InferwayError, Unavailable
@@ -85,14 +88,18 @@ class Pipeline:
         self._conclude(charge, answer)
 
     async def _encode(self, model: ServedModel, request: GenerationRequest) -> tuple[int, ...]:
-        """Token ids of the prompt; those of a text are made away from the event loop."""
+        """Token ids of the prompt, of which there is at least one; those of a text are made away from the event loop."""
+        check_token_ids(request, model.vocab_size)
         if isinstance(request.prompt, tuple):
-            return request.prompt
-        loop = asyncio.get_running_loop()
-        encode = model.template.encode
-        prompt = tuple(await loop.run_in_executor(self.tokenizer_threads, encode, request.messages, model.max_context_tokens))
+            prompt = request.prompt
+        else:
+            loop, template = asyncio.get_running_loop(), model.template
+            encode: Callable[[int], list[int]] = (
+                partial(template.encode, request.messages) if request.prompt is None else partial(template.encode_text, request.prompt)
+            )
+            prompt = tuple(await loop.run_in_executor(self.tokenizer_threads, encode, model.max_context_tokens))
         if not prompt:
-            raise FieldError("messages", "the messages make an empty prompt")
+            raise FieldError(request.input_field, f"the {request.input_field} of this request have no tokens at all")
         return prompt
 
     def _open(self, call: Call, identity: Identity, request: GenerationRequest, model: ServedModel, prompt: tuple[int, ...]) -> Charge:
@@ -105,7 +112,7 @@ class Pipeline:
             request=request,
             model=model,
             prompt_token_ids=prompt,
-            max_output_tokens=_fit(len(prompt), request.max_output_tokens, model.max_context_tokens),
+            max_output_tokens=_fit(len(prompt), request, model.max_context_tokens),
             accepted_unix_ms=now,
             deadline_unix_ms=now + round(timeout_s * 1000),
         )
@@ -150,10 +157,8 @@ class Pipeline:
 
     def _conclude(self, charge: Charge, answer: Answer) -> None:
         """Tells the reader: a good end with its usage, or the error. A cancelled answer ends well: its reader asked for it."""
-        if charge.error is None:
-            answer.finish(Ending(charge.finish_reason, charge.usage))
-        elif charge.outcome is Outcome.CANCELLED and charge.ttft_s is not None:
-            answer.finish(Ending("cancelled", charge.usage))
+        if charge.error is None or (charge.outcome is Outcome.CANCELLED and charge.ttft_s is not None):
+            answer.finish(Ending(charge.finish_reasons, charge.usage))
         else:
             raise charge.error
 
@@ -163,16 +168,18 @@ def _own_share(timeout_s: float) -> float:
     return timeout_s - min(_FAREWELL_S, timeout_s / 10)
 
 
-def _fit(num_prompt_tokens: int, asked: int | None, max_context_tokens: int) -> int:
+def _fit(num_prompt_tokens: int, request: GenerationRequest, max_context_tokens: int) -> int:
     """Most output tokens: what was asked for, else all that the context has left."""
+    asked = request.max_output_tokens
+    needed = asked or request.min_output_tokens
     room = max_context_tokens - num_prompt_tokens
-    if room >= (asked or 1):
+    if room >= max(1, needed):
         return asked or room
-    wish = f"{num_prompt_tokens} prompt tokens" if asked is None else f"{num_prompt_tokens} prompt tokens and {asked} asked output tokens"
+    wish = f"{num_prompt_tokens} prompt tokens" + (f" and {needed} asked output tokens" if needed else "")
     facts = {
         "prompt_tokens": str(num_prompt_tokens),
-        "max_output_tokens": str(asked or 0),
+        "max_output_tokens": str(needed),
         "max_context_tokens": str(max_context_tokens),
-        "param": "messages" if room < 1 else "max_completion_tokens",
+        "param": request.input_field if room < 1 else "max_completion_tokens" if asked else "min_tokens",
     }
     raise ContextLengthExceeded(f"the model's context holds {max_context_tokens} tokens; the request needs {wish}", metadata=facts)

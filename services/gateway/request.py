@@ -62,6 +62,11 @@ class GenerationRequest:
     num_prompt_logprobs: int | None = None
     echo: bool = False
 
+    @property
+    def input_field(self) -> str:
+        """The field that the model's input came in."""
+        return "messages" if self.prompt is None else "prompt"
+
 
 def fresh_seed() -> int:
     """A random 64-bit seed, for requests that name none."""

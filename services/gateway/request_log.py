@@ -44,7 +44,7 @@ class RequestLog:
             {
                 "gen_ai.request.model": charge.model.name,
                 "gen_ai.response.id": charge.completion_id,
-                "gen_ai.response.finish_reasons": [charge.finish_reason or charge.outcome.value],
+                "gen_ai.response.finish_reasons": list(charge.finish_reasons) if charge.error is None else [charge.outcome.value],
                 "gen_ai.usage.input_tokens": usage.prompt_tokens,
                 "gen_ai.usage.output_tokens": usage.completion_tokens,
                 "inferway.tenant": charge.identity.tenant_id,

@@ -45,6 +45,9 @@ class FixedTemplate:
     def encode(self, messages: Any, max_context_tokens: int) -> list[int]:
         return list(self.prompt)
 
+    def encode_text(self, prompt: str, max_context_tokens: int) -> list[int]:
+        return list(self.prompt)
+
 
 class FixedModels:
     """Serves the model "m" with room for 20 tokens."""
@@ -55,7 +58,7 @@ class FixedModels:
     def resolve(self, name: str, identity: Identity) -> ServedModel:
         if name != "m":
             raise NotFound("no such model", reason="MODEL_NOT_FOUND")
-        return ServedModel("m", "v1", 20, 0, self.template)
+        return ServedModel("m", "v1", 20, 1000, 0, self.template)
 
 
 @dataclass
@@ -112,7 +115,7 @@ class Bench:
 async def read(answer: Answer) -> str:
     async with asyncio.timeout(WAIT_S):
         await answer.accepted()
-        return "".join([text async for text in answer.texts()])
+        return "".join([piece.text async for pieces in answer.pieces() for piece in pieces])
 
 
 async def refused(answer: Answer) -> InferwayError:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from services.gateway.attempt import Attempt, AttemptFeed, EndReason, Failed, Finished
+from services.gateway.attempt import Attempt, AttemptFeed, Delta, EndReason, Failed, Finished
 from services.gateway.charge import Charge
 from services.gateway.dispatch import Grant, GrantOutcome, Want
 from services.gateway.records import SealedRequest
@@ -78,7 +78,7 @@ class FakeAttempt:
         """New tokens, numbered by position from 100, so that a resumed answer can be checked."""
         first = 100 + len(self.attempt.delivered_token_ids) + self.num_said
         self.num_said += num_tokens
-        self.feed.push(range(first, first + num_tokens), text, cached)
+        self.feed.push(Delta(tuple(range(first, first + num_tokens)), text, cached))
 
     def finish(self, reason: EndReason = EndReason.STOP, output_tokens: int | None = None, cached: int = 0) -> None:
         """The end as the engine counts it."""

@@ -8,9 +8,11 @@ from collections.abc import Callable
 import grpc
 
 from inferway.engine.v1 import engine_pb2, engine_pb2_grpc
-from services.gateway.attempt import Attempt, AttemptFeed, EndReason, Failed, Finished
+from services.gateway.attempt import Attempt, AttemptFeed, Delta, EndReason, Failed, Finished
 from services.gateway.clients.link import Outgoing, attend
 from services.gateway.dispatch import Grant
+from services.gateway.logprobs import TokenLogprob, TokenLogprobs
+from services.gateway.request import SamplingParams
 from services.kit import tracing
 
 log = logging.getLogger(__name__)
@@ -107,7 +109,7 @@ class _Session:
                 continue
             kind = event.WhichOneof("kind")
             if kind == "delta":
-                feed.push(event.delta.token_ids, event.delta.text, event.delta.cached_prompt_tokens)
+                feed.push(_delta(event.delta))
                 continue
             del self._feeds[event.attempt_id]
             feed.end(_finished(event.finished) if kind == "finished" else _failed(event.failed))
@@ -118,7 +120,6 @@ def _nothing() -> None:
 
 
 def _start(attempt: Attempt) -> engine_pb2.StartAttempt:
-    sampling = attempt.sampling
     return engine_pb2.StartAttempt(
         attempt_id=attempt.attempt_id,
         request_id=attempt.request_id,
@@ -128,14 +129,52 @@ def _start(attempt: Attempt) -> engine_pb2.StartAttempt:
         prompt_token_ids=attempt.prompt_token_ids,
         delivered_token_ids=attempt.delivered_token_ids,
         delivered_text_bytes=attempt.delivered_text_bytes,
-        sampling=engine_pb2.AttemptSampling(temperature=sampling.temperature, top_p=sampling.top_p, seed=sampling.seed),
+        sampling=_sampling(attempt.sampling),
         max_output_tokens=attempt.max_output_tokens,
         stop=attempt.stop,
         cache_salt=attempt.cache_salt,
         deadline_unix_ms=attempt.deadline_unix_ms,
+        choice=attempt.choice,
         traceparent=tracing.current().traceparent,
         ignore_eos=attempt.ignore_eos,
+        min_output_tokens=attempt.min_output_tokens,
+        stop_token_ids=attempt.stop_token_ids,
+        include_stop=attempt.include_stop,
+        num_logprobs=attempt.num_logprobs,
+        num_prompt_logprobs=attempt.num_prompt_logprobs,
     )
+
+
+def _sampling(sampling: SamplingParams) -> engine_pb2.AttemptSampling:
+    return engine_pb2.AttemptSampling(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        seed=sampling.seed,
+        min_p=sampling.min_p,
+        repetition_penalty=sampling.repetition_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        presence_penalty=sampling.presence_penalty,
+        logit_bias=[engine_pb2.LogitBias(token_id=token_id, bias=bias) for token_id, bias in sampling.logit_bias],
+    )
+
+
+def _delta(delta: engine_pb2.AttemptDelta) -> Delta:
+    return Delta(
+        tuple(delta.token_ids),
+        delta.text,
+        delta.cached_prompt_tokens,
+        tuple(map(_logprobs, delta.logprobs)),
+        tuple(map(_logprobs, delta.prompt_logprobs)),
+    )
+
+
+def _logprobs(position: engine_pb2.TokenLogprobs) -> TokenLogprobs:
+    return TokenLogprobs(_logprob(position.chosen), tuple(map(_logprob, position.top)))
+
+
+def _logprob(token: engine_pb2.TokenLogprob) -> TokenLogprob:
+    return TokenLogprob(token.token_id, token.token, token.logprob)
 
 
 def _finished(finished: engine_pb2.AttemptFinished) -> Finished | Failed:

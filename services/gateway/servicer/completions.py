@@ -13,17 +13,17 @@ async def completion_events(accepted: Accepted, answer: Answer) -> AsyncIterator
     """One or more whole events at a time: text, then finish, usage if asked for, and [DONE]; an error event instead."""
     chunks = CompletionWriter(accepted)
     try:
-        async for text in answer.texts():
-            yield chunks.text(text)
+        async for pieces in answer.pieces():
+            yield b"".join(chunks.text(piece.text) for piece in pieces)
     except InferwayError as error:
         yield openai_json.error_event(openai_error(error))
         raise
     ending = answer.ending
     usage = chunks.usage(ending.usage) if accepted.request.include_usage else b""
-    yield chunks.finish(ending.finish_reason) + usage + openai_json.DONE
+    yield chunks.finish(ending.finish_reasons[0]) + usage + openai_json.DONE
 
 
 async def completion_body(accepted: Accepted, answer: Answer) -> bytes:
     """The whole answer."""
-    texts = [text async for text in answer.texts()]
-    return completion_document(accepted, "".join(texts), answer.ending)
+    (choice,) = await answer.whole()
+    return completion_document(accepted, choice.text, answer.ending)

@@ -1,16 +1,17 @@
 """The typed face for gRPC clients: the same requests as REST, over one bidirectional stream."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from inferway.edge.v1 import inference_pb2, inference_pb2_grpc
-from services.gateway.answer import Accepted, Answer, Ending
+from services.gateway.answer import Accepted, Answer, Ending, Piece
 from services.gateway.chat_messages import check_role
 from services.gateway.chat_request import check_num_choices, make_sampling, parse_stop
 from services.gateway.keys import Keys
+from services.gateway.logprobs import TokenLogprob, TokenLogprobs
 from services.gateway.models import Models
 from services.gateway.pipeline import Pipeline
 from services.gateway.request import MAX_MESSAGES, GenerationRequest, Message, SamplingParams
@@ -43,8 +44,9 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
             await send_headers(context, call, stream=True)
             accepted = await answer.accepted()
             yield inference_pb2.GenerateResponse(accepted=_accepted(accepted))
-            async for text in answer.texts():
-                yield inference_pb2.GenerateResponse(delta=inference_pb2.GenerateDelta(text=text))
+            async for pieces in answer.pieces():
+                for piece in pieces:
+                    yield inference_pb2.GenerateResponse(delta=_delta(piece))
             _raise_wrong_message(listener)
             for response in _ending(answer.ending):
                 yield response
@@ -148,11 +150,24 @@ def _accepted(accepted: Accepted) -> inference_pb2.GenerateAccepted:
     return inference_pb2.GenerateAccepted(completion_id=accepted.completion_id, model=accepted.model, created=accepted.created_unix_s)
 
 
-def _ending(ending: Ending) -> tuple[inference_pb2.GenerateResponse, inference_pb2.GenerateResponse]:
+def _delta(piece: Piece) -> inference_pb2.GenerateDelta:
+    return inference_pb2.GenerateDelta(index=piece.index, text=piece.text, logprobs=map(_logprobs, piece.logprobs))
+
+
+def _logprobs(position: TokenLogprobs) -> inference_pb2.TokenLogprobs:
+    return inference_pb2.TokenLogprobs(chosen=_logprob(position.chosen), top=map(_logprob, position.top))
+
+
+def _logprob(token: TokenLogprob) -> inference_pb2.TokenLogprob:
+    return inference_pb2.TokenLogprob(token_id=token.token_id, token=token.token, logprob=token.logprob)
+
+
+def _ending(ending: Ending) -> Iterator[inference_pb2.GenerateResponse]:
+    for index, reason in enumerate(ending.finish_reasons):
+        yield inference_pb2.GenerateResponse(finished=inference_pb2.GenerateFinished(index=index, finish_reason=reason))
     usage = inference_pb2.TokenUsage(
         prompt_tokens=ending.usage.prompt_tokens,
         completion_tokens=ending.usage.completion_tokens,
         cached_prompt_tokens=ending.usage.cached_prompt_tokens,
     )
-    finished = inference_pb2.GenerateFinished(finish_reason=ending.finish_reason)
-    return inference_pb2.GenerateResponse(finished=finished), inference_pb2.GenerateResponse(usage=usage)
+    yield inference_pb2.GenerateResponse(usage=usage)

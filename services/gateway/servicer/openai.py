@@ -88,19 +88,17 @@ class OpenAIServicer(openai_pb2_grpc.OpenAIServicer):
 async def _events(accepted: Accepted, answer: Answer) -> AsyncIterator[bytes]:
     """One or more whole events at a time: role first, then text, then finish, usage if asked for, and [DONE]; an error event instead."""
     chunks = openai_json.ChunkWriter(accepted)
-    begun = answer.take_text()
-    yield chunks.role() + (chunks.text(begun) if begun else b"")
+    yield chunks.roles() + b"".join(map(chunks.piece, answer.take()))
     try:
-        async for text in answer.texts():
-            yield chunks.text(text)
+        async for pieces in answer.pieces():
+            yield b"".join(map(chunks.piece, pieces))
     except InferwayError as error:
         yield openai_json.error_event(openai_error(error))
         raise
     ending = answer.ending
     usage = chunks.usage(ending.usage) if accepted.request.include_usage else b""
-    yield chunks.finish(ending.finish_reason) + usage + openai_json.DONE
+    yield chunks.finish(ending.finish_reasons) + usage + openai_json.DONE
 
 
 async def _document(accepted: Accepted, answer: Answer) -> bytes:
-    texts = [text async for text in answer.texts()]
-    return openai_json.completion(accepted, "".join(texts), answer.ending)
+    return openai_json.completion(accepted, await answer.whole(), answer.ending)

@@ -1,48 +1,74 @@
-"""An answer hands over text in order, merges what a slow reader has not taken, and tells of its end last."""
+"""An answer hands over what is new in order, merges what a slow reader has not taken, and tells of its end last."""
 
 import asyncio
 
 import pytest
 
-from services.gateway.answer import Accepted, Answer, Ending, Usage
+from services.gateway.answer import Accepted, Answer, Ending, Piece, Usage
+from services.gateway.logprobs import TokenLogprob, TokenLogprobs
 from services.gateway.request import GenerationRequest, SamplingParams
 from services.kit.errors import Internal, Unavailable
 
 ACCEPTED = Accepted("chatcmpl-1", "m", "v", 0, GenerationRequest("m", (), SamplingParams()))
 
 
-async def all_texts(answer: Answer) -> list[str]:
+def piece(text: str, index: int = 0, *logprobs: float) -> Piece:
+    tokens = (TokenLogprob(7, b"t", logprob) for logprob in logprobs)
+    return Piece(index, text, tuple(TokenLogprobs(token, ()) for token in tokens))
+
+
+async def all_pieces(answer: Answer) -> list[list[Piece]]:
     async with asyncio.timeout(10):
-        return [text async for text in answer.texts()]
+        return [pieces async for pieces in answer.pieces()]
 
 
-async def test_texts_unread_deltas_become_one() -> None:
+async def test_pieces_that_nobody_read_become_one_per_choice() -> None:
     answer = Answer()
-    for text in ("a", "", "b", "c"):
-        answer.push(text)
+    for new in (piece("a", 1), piece(""), piece("b", 0, -1.0), piece("c", 1), piece("", 0, -2.0)):
+        answer.push(new)
     answer.close(None)
-    assert await all_texts(answer) == ["abc"]
+    assert await all_pieces(answer) == [[piece("b", 0, -1.0, -2.0), piece("ac", 1)]]
 
 
-async def test_texts_reader_that_keeps_up_gets_every_delta() -> None:
+async def test_pieces_reader_that_keeps_up_gets_every_one() -> None:
     answer = Answer()
-    texts = answer.texts()
-    for expected in ("a", "b"):
+    pieces = answer.pieces()
+    for expected in (piece("a"), piece("b", 3)):
         asyncio.get_running_loop().call_soon(answer.push, expected)
-        assert await anext(texts) == expected
+        assert await anext(pieces) == [expected]
     asyncio.get_running_loop().call_soon(answer.close, None)
     with pytest.raises(StopAsyncIteration):
-        await anext(texts)
+        await anext(pieces)
 
 
-async def test_texts_error_comes_after_all_text() -> None:
+async def test_pieces_error_comes_after_all_text() -> None:
     answer = Answer()
-    answer.push("a")
+    answer.push(piece("a"))
     answer.close(Unavailable("gone"))
-    texts = answer.texts()
-    assert await anext(texts) == "a"
+    pieces = answer.pieces()
+    assert await anext(pieces) == [piece("a")]
     with pytest.raises(Unavailable):
-        await anext(texts)
+        await anext(pieces)
+
+
+async def test_whole_waits_for_the_end_and_has_every_choice_even_a_silent_one() -> None:
+    answer = Answer()
+    reading = asyncio.create_task(answer.whole())
+    for new in (piece("a", 2), piece("b", 0), piece("c", 2)):
+        await asyncio.sleep(0)
+        answer.push(new)
+    answer.finish(Ending(("stop",) * 3, Usage(1, 0, 3)))
+    answer.close(None)
+    async with asyncio.timeout(10):
+        assert await reading == (piece("b"), piece("", 1), piece("ac", 2))
+
+
+async def test_whole_raises_the_error_instead_of_a_part() -> None:
+    answer = Answer()
+    answer.push(piece("a"))
+    answer.close(Unavailable("gone"))
+    with pytest.raises(Unavailable):
+        await answer.whole()
 
 
 async def test_accepted_raises_the_refusal() -> None:
@@ -62,11 +88,11 @@ async def test_accepted_of_an_answer_that_ends_without_one_is_a_fault() -> None:
 async def test_accepted_is_known_to_late_readers_too() -> None:
     answer = Answer()
     answer.accept(ACCEPTED)
-    answer.finish(Ending("stop", Usage(1, 0, 1)))
+    answer.finish(Ending(("stop",), Usage(1, 0, 1)))
     answer.close(None)
     assert await answer.accepted() is ACCEPTED
-    assert await all_texts(answer) == []
-    assert answer.ending.finish_reason == "stop"
+    assert await all_pieces(answer) == []
+    assert answer.ending.finish_reasons == ("stop",)
 
 
 async def test_cancel_calls_back_once_and_late_listeners_at_once() -> None:
@@ -81,9 +107,9 @@ async def test_cancel_calls_back_once_and_late_listeners_at_once() -> None:
     assert answer.cancelled
 
 
-async def test_take_text_takes_what_is_there_without_waiting() -> None:
+async def test_take_takes_what_is_there_without_waiting() -> None:
     answer = Answer()
-    assert answer.take_text() == ""
-    answer.push("a")
-    answer.push("b")
-    assert (answer.take_text(), answer.take_text()) == ("ab", "")
+    assert answer.take() == []
+    answer.push(piece("a"))
+    answer.push(piece("b"))
+    assert (answer.take(), answer.take()) == ([piece("ab")], [])

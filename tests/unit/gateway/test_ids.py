@@ -19,6 +19,11 @@ def test_completion_id_is_ours_and_unique() -> None:
     found = {ids.completion_id() for _ in range(1000)}
     assert len(found) == 1000
     assert all(name.startswith("chatcmpl-") for name in found)
+    assert ids.completion_id(is_chat=False).startswith("cmpl-")
+
+
+def test_attempt_id_differs_by_choice_and_number() -> None:
+    assert len({ids.attempt_id("c", choice, number) for choice in range(20) for number in range(20)}) == 400
 
 
 def test_new_secret_has_256_bits_and_is_a_secret() -> None:

@@ -1,6 +1,7 @@
 """Answers have exactly OpenAI's published shapes."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gateway import openai_json
-from services.gateway.answer import Accepted, Ending, Usage
+from services.gateway.answer import Accepted, Ending, Piece, Usage
+from services.gateway.logprobs import TokenLogprob, TokenLogprobs
 from services.gateway.request import GenerationRequest, SamplingParams
 from services.kit import errors
 from services.kit.status import openai_error
@@ -23,8 +25,8 @@ def check(name: str, value: object) -> None:
     jsonschema.Draft202012Validator({**SCHEMAS, "$ref": f"#/$defs/{name}"}).validate(value)
 
 
-def accepted(*, include_usage: bool = False) -> Accepted:
-    request = GenerationRequest("tiny", (), SamplingParams(), stream=True, include_usage=include_usage)
+def accepted(*, include_usage: bool = False, num_choices: int = 1) -> Accepted:
+    request = GenerationRequest("tiny", (), SamplingParams(), stream=True, include_usage=include_usage, num_choices=num_choices)
     return Accepted("chatcmpl-1", "tiny", "abc", 1_700_000_000, request)
 
 
@@ -35,10 +37,14 @@ def read(event: bytes) -> Any:
     return json.loads(event[6:])
 
 
+def read_all(events: bytes) -> list[Any]:
+    return [read(event + b"\n\n") for event in events.split(b"\n\n") if event]
+
+
 @pytest.mark.parametrize("include_usage", [False, True])
 def test_chunks_obey_the_published_schema(include_usage: bool) -> None:
     chunks = openai_json.ChunkWriter(accepted(include_usage=include_usage))
-    role, text, finish = read(chunks.role()), read(chunks.text("hi")), read(chunks.finish("length"))
+    role, text, finish = read(chunks.roles()), read(chunks.piece(Piece(0, "hi"))), read(chunks.finish(("length",)))
     for chunk in (role, text, finish):
         check("CreateChatCompletionStreamResponse", chunk)
         assert (chunk["id"], chunk["object"], chunk["created"], chunk["model"]) == (
@@ -66,16 +72,45 @@ def test_usage_chunk_has_no_choices_and_all_counts() -> None:
 
 
 def test_completion_obeys_the_published_schema() -> None:
-    document = json.loads(openai_json.completion(accepted(), "", Ending("stop", USAGE)))
+    document = json.loads(openai_json.completion(accepted(), [Piece(0, "")], Ending(("stop",), USAGE)))
     check("CreateChatCompletionResponse", document)
     assert document["choices"][0]["message"] == {"role": "assistant", "content": "", "refusal": None}
     assert (document["choices"][0]["index"], document["choices"][0]["logprobs"]) == (0, None)
     assert type(document["created"]) is int
 
 
+def test_choices_have_their_own_chunks_and_places() -> None:
+    chunks = openai_json.ChunkWriter(accepted(num_choices=3))
+    roles, finish = read_all(chunks.roles()), read_all(chunks.finish(("stop", "length", "stop")))
+    assert [chunk["choices"][0]["index"] for chunk in roles] == [chunk["choices"][0]["index"] for chunk in finish] == [0, 1, 2]
+    assert {chunk["choices"][0]["delta"]["role"] for chunk in roles} == {"assistant"}
+    assert [chunk["choices"][0]["finish_reason"] for chunk in finish] == ["stop", "length", "stop"]
+    assert read(chunks.piece(Piece(2, "x")))["choices"][0]["index"] == 2
+    document = json.loads(openai_json.completion(accepted(), [Piece(0, "a"), Piece(1, "b")], Ending(("stop", "length"), USAGE)))
+    check("CreateChatCompletionResponse", document)
+    found = [(choice["index"], choice["message"]["content"], choice["finish_reason"]) for choice in document["choices"]]
+    assert found == [(0, "a", "stop"), (1, "b", "length")]
+
+
+def test_logprobs_obey_the_published_schema_in_chunks_and_documents() -> None:
+    likely, odd = TokenLogprob(5, "\u00e9\u2028".encode(), -0.25), TokenLogprob(6, b"\xf0\x9f", -math.inf)
+    piece = Piece(0, "\u00e9", (TokenLogprobs(likely, (likely, odd)), TokenLogprobs(odd, ())))
+    event = openai_json.ChunkWriter(accepted()).piece(piece)
+    chunk, document = read(event), json.loads(openai_json.completion(accepted(), [piece], Ending(("stop",), USAGE)))
+    check("CreateChatCompletionStreamResponse", chunk)
+    check("CreateChatCompletionResponse", document)
+    assert len(event.decode().rstrip("\n").splitlines()) == 1
+    assert chunk["choices"][0]["logprobs"] == document["choices"][0]["logprobs"]
+    first, second = chunk["choices"][0]["logprobs"]["content"]
+    assert (first["token"], first["logprob"], first["bytes"]) == ("\u00e9\u2028", -0.25, [195, 169, 226, 128, 168])
+    assert [token["token"] for token in first["top_logprobs"]] == ["\u00e9\u2028", "\ufffd"]
+    assert (second["logprob"], second["bytes"], second["top_logprobs"]) == (-9999.0, [240, 159], [])
+    assert chunk["choices"][0]["logprobs"]["refusal"] is None
+
+
 @given(st.text())
 def test_text_chunk_carries_any_text_on_one_line(text: str) -> None:
-    event = openai_json.ChunkWriter(accepted()).text(text)
+    event = openai_json.ChunkWriter(accepted()).piece(Piece(0, text))
     assert len(event.decode().rstrip("\n").splitlines()) == 1
     assert read(event)["choices"][0]["delta"]["content"] == text
 

@@ -18,7 +18,7 @@ async def test_request_that_finishes_is_billed_as_told(bench: Bench) -> None:
     bench.replicas.scripts = [says("a", "b", "", then=lambda attempt: attempt.finish(EndReason.LENGTH, output_tokens=3, cached=2))]
     answer = bench.start(max_output_tokens=3)
     assert await read(answer) == "ab"
-    assert answer.ending.finish_reason == "length"
+    assert answer.ending.finish_reasons == ("length",)
     (record,) = bench.records.records
     assert answer.ending.usage == Usage(4, 0, 3) == Usage(record.prompt_tokens, record.cached_prompt_tokens, record.completion_tokens)
     assert (record.outcome, record.finish_reason, record.error_reason) == (Outcome.FINISHED, "length", "")
@@ -42,7 +42,7 @@ async def test_request_that_ends_without_a_token_is_accepted_and_finished(bench:
     bench.replicas.scripts = [says()]
     answer = bench.start()
     assert await read(answer) == ""
-    assert (answer.ending.finish_reason, answer.ending.usage) == ("stop", Usage(4, 0, 0))
+    assert (answer.ending.finish_reasons, answer.ending.usage) == (("stop",), Usage(4, 0, 0))
     assert bench.dispatcher.first_tokens == []
 
 

@@ -22,7 +22,7 @@ async def test_cancel_after_tokens_bills_what_the_engine_made_until_it_stopped(b
     await answer.accepted()
     answer.cancel()
     assert await read(answer) == "a"
-    assert (answer.ending.finish_reason, answer.ending.usage) == ("cancelled", Usage(4, 0, 5))
+    assert (answer.ending.finish_reasons, answer.ending.usage) == (("cancelled",), Usage(4, 0, 5))
     (record,) = bench.records.records
     assert (record.outcome, record.prompt_tokens, record.completion_tokens) == (Outcome.CANCELLED, 4, 5)
     assert bench.dispatcher.dones[0][1] is GrantOutcome.CANCELLED
@@ -104,7 +104,7 @@ async def test_cancel_after_the_end_changes_nothing(bench: Bench) -> None:
     await read(answer)
     answer.cancel()
     assert bench.records.records[0].outcome is Outcome.FINISHED
-    assert answer.ending.finish_reason == "stop"
+    assert answer.ending.finish_reasons == ("stop",)
 
 
 async def test_deadline_after_tokens_stops_the_engine_and_bills_what_was_made(bench: Bench) -> None:

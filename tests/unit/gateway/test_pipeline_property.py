@@ -73,8 +73,8 @@ def play(attempt: FakeAttempt, sizes: tuple[int, ...], end: str) -> None:
 async def listen(answer: Answer, heard: list[str]) -> InferwayError | None:
     try:
         await answer.accepted()
-        async for text in answer.texts():
-            heard.append(text)
+        async for pieces in answer.pieces():
+            heard += [piece.text for piece in pieces]
     except InferwayError as error:
         return error
     return None

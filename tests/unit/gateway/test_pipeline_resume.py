@@ -69,8 +69,8 @@ async def test_resume_that_nobody_takes_ends_with_the_loss_and_bills_what_was_de
     assert accepted.completion_id.startswith("chatcmpl-")
     texts = []
     with pytest.raises(Unavailable) as caught:
-        async for text in answer.texts():
-            texts.append(text)
+        async for pieces in answer.pieces():
+            texts += [piece.text for piece in pieces]
     assert ("".join(texts), caught.value.reason) == ("ab", "REPLICA_LOST")
     (record,) = bench.records.records
     assert (record.outcome, record.prompt_tokens, record.completion_tokens) == (Outcome.INTERRUPTED, 4, 2)
