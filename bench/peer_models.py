@@ -24,7 +24,7 @@ def make_gguf_q4_0(quantiser: Path, target: Path) -> Path:
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         half = target.with_suffix(".half")
-        command = [quantiser, "--allow-requantize", load_card(CARD).source(), half, "Q4_0"]
+        command = [str(quantiser), "--allow-requantize", str(load_card(CARD).source()), str(half), "Q4_0"]
         subprocess.run(command, check=True, timeout=_QUANTISE_TIMEOUT_S, capture_output=True)
         half.rename(target)
     return target

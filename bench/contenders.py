@@ -1,0 +1,141 @@
+"""The servers of the benchmark, each tuned as well as we know: our whole mesh, llama.cpp's server and vLLM.
+
+All compute on the same number of threads and keep room for the same number of KV tokens in 16 bits.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from bench import processes
+from bench.connection import Target
+from bench.contender import Contender, ContenderError, Server, end
+from bench.peers import PEERS
+from deploy.local import running
+from deploy.local.home import Home
+from deploy.local.local_keys import read_key
+from deploy.local.up import MODEL
+
+_ROOT = Path(__file__).resolve().parents[1]
+_KV_TOKENS = 45056
+"""32 sequences of 1,408 tokens: one GiB at 16 bits."""
+_BLOCK_SIZE = 16
+_MAX_SEQUENCES = 32
+_MESH_TIMEOUT_S = 300.0
+# Below the ports of outgoing connections, and away from the mesh that a person may have running.
+_LLAMA_CPP_PORT, _VLLM_PORT, _MESH_PORT_BASE = 27701, 27702, 27400
+NUMERICS = {"8": "bfloat16", "15": "float32"}
+"""Bits of our kernels' activations -> the engine's `dtype` that stands for them."""
+
+
+def llama_cpp(threads: int) -> Server:
+    """Continuous batching is its default; Q4_0 has repacked kernels; without the bound its prompt cache grows by gigabytes."""
+    options = f"-t {threads} -tb {threads} -np {_MAX_SEQUENCES} -c {_KV_TOKENS} --cache-ram 0 --no-webui --host 127.0.0.1"
+    model = ["-m", str(PEERS.gguf_q4_0), "--port", str(_LLAMA_CPP_PORT)]
+    command = [str(PEERS.llama_server), *options.split(), *model]
+    return Server("llama.cpp", "Q4_0 weights, 8-bit activations", command, {}, f"http://127.0.0.1:{_LLAMA_CPP_PORT}", _log("llama.cpp"))
+
+
+def vllm(threads: int) -> Server:
+    """By default it reserves a core for its front end and computes on the rest; here it has both, in one process."""
+    environ = {
+        "VLLM_TARGET_DEVICE": "cpu",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": f"0-{threads - 1}",
+        "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "LD_PRELOAD": ":".join(str(path) for path in PEERS.preloads()),
+        "PATH": f"{PEERS.vllm_python.parent}:{os.environ['PATH']}",
+    }
+    options = "--served-model-name model --dtype bfloat16 --max-model-len 4352 --max-num-seqs 64 --distributed-executor-backend uni"
+    options += f" --host 127.0.0.1 --port {_VLLM_PORT}"
+    command = [str(PEERS.vllm_python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(PEERS.bfloat16_folder), *options.split()]
+    return Server("vllm", "bfloat16 weights and activations", command, environ, f"http://127.0.0.1:{_VLLM_PORT}", _log("vllm"))
+
+
+@dataclass
+class Mesh:
+    """Our whole service as `inferway up` starts it, with one replica: edge, limits, metering and all."""
+
+    threads: int
+    bits: str
+    """Of the activations: a key of NUMERICS."""
+    tls: bool = False
+    name: str = "inferway"
+
+    @property
+    def numerics(self) -> str:
+        return f"Q4_1 weights as in the file, {self.bits}-bit activations"
+
+    @property
+    def home(self) -> Home:
+        return Home(PEERS.root / "home")
+
+    def start(self) -> float:
+        begin = time.monotonic()
+        done = self._inferway("up", "--replicas", "1", "--port-base", str(_MESH_PORT_BASE))
+        if done.returncode:
+            raise ContenderError(f"the mesh did not start: {done.stdout[-2000:].decode(errors='replace')}")
+        return time.monotonic() - begin
+
+    def environ(self) -> dict[str, str]:
+        """What the mesh and, through it, its replica are told."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("INFERWAY_")}
+        return kept | {
+            "INFERWAY_HOME": str(self.home.root),
+            "INFERWAY_ENGINE_DTYPE": NUMERICS[self.bits],
+            "INFERWAY_ENGINE_THREADS": str(self.threads),
+            "INFERWAY_ENGINE_BLOCK_SIZE": str(_BLOCK_SIZE),
+            "INFERWAY_ENGINE_NUM_BLOCKS": str(_KV_TOKENS // _BLOCK_SIZE),
+            "INFERWAY_ENGINE_MAX_NUM_SEQUENCES": str(_MAX_SEQUENCES),
+        }
+
+    def target(self) -> Target:
+        scheme, port = ("https", _MESH_PORT_BASE + 1) if self.tls else ("http", _MESH_PORT_BASE)
+        ca = self.home.certs / "ca.pem" if self.tls else None
+        return Target(f"{scheme}://127.0.0.1:{port}", MODEL, read_key(self.home.demo_key_file), ca)
+
+    def processes(self) -> list[psutil.Process]:
+        found = running.find(self.home)
+        return processes.tree(found.supervisor.pid) if found else []
+
+    def replica(self) -> list[psutil.Process]:
+        """The engine's own process."""
+        return [one for one in self.processes() if _is_engine(one)]
+
+    def rss_mb(self) -> float:
+        return processes.peak_rss_mb(self.replica())
+
+    def stop(self) -> None:
+        processes.thaw(self.processes())
+        if self._inferway("down").returncode:
+            end(self.processes())
+
+    def _inferway(self, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
+        command = [str(Path(sys.executable).with_name("inferway")), *arguments]
+        return subprocess.run(
+            command, cwd=_ROOT, env=self.environ(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_MESH_TIMEOUT_S
+        )
+
+
+def _is_engine(process: psutil.Process) -> bool:
+    try:
+        return "services.engine" in process.cmdline()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
+
+
+def _log(name: str) -> Path:
+    return PEERS.root / "logs" / f"{name}.log"
+
+
+def contenders(threads: int, bits: str, tls: bool) -> dict[str, Callable[[], Contender]]:
+    """How to make each of them, by the name it has in the table."""
+    return {"inferway": lambda: Mesh(threads, bits, tls), "llama.cpp": lambda: llama_cpp(threads), "vllm": lambda: vllm(threads)}

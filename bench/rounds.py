@@ -1,0 +1,97 @@
+"""Measures servers in turns: per point each of them, the order reversed every repeat, while the others are stopped."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bench import processes
+from bench.contender import Contender, wake
+from bench.load import run_point
+from bench.processes import CpuReading
+from bench.row import Row, Run, row_of
+from bench.shape import Point, Shape
+
+_MAX_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """How much others may disturb a measurement before it is made again, and how long to wait for them to stop."""
+
+    limit: float = 0.08
+    """Share of one processor."""
+    patience_s: float = 20.0
+
+
+@dataclass
+class Rounds:
+    """All measurements of one session. `say` hears every one of them."""
+
+    contenders: Sequence[Contender]
+    quiet: Quiet
+    say: Callable[[str], None]
+    deadline_s: float
+    """On the monotonic clock; no point is begun after it."""
+    _serial: int = field(default_factory=time.time_ns)
+
+    def measure(self, points: Sequence[Point], repeats: int) -> list[Row]:
+        """The rows of every point that was begun in time. Leaves all servers stopped."""
+        rows: list[Row] = []
+        for one in self.contenders:
+            processes.freeze(one.processes())
+        for point in points:
+            if time.monotonic() > self.deadline_s:
+                self.say(f"no time left for {point}")
+                continue
+            rows += self._point(point, repeats)
+        return rows
+
+    def _point(self, point: Point, repeats: int) -> list[Row]:
+        runs: dict[str, list[Run]] = {one.name: [] for one in self.contenders}
+        for repeat in range(repeats):
+            for one in self.contenders if repeat % 2 == 0 else reversed(self.contenders):
+                wake(one)
+                run = self._cleanest(one, point)
+                processes.freeze(one.processes())
+                runs[one.name].append(run)
+                self.say(_line(point, one, run))
+        return [row_of(one.name, one.numerics, point, runs[one.name]) for one in self.contenders]
+
+    def _cleanest(self, one: Contender, point: Point) -> Run:
+        """One undisturbed run, or the least disturbed of several."""
+        tries: list[Run] = []
+        while len(tries) < _MAX_TRIES:
+            self._fill_cache(one, point)
+            is_quiet = processes.wait_until_quiet(one.processes(), self.quiet.limit, self.quiet.patience_s)
+            tries.append(self._run(one, point))
+            if tries[-1].foreign_share < self.quiet.limit or not is_quiet or time.monotonic() > self.deadline_s:
+                break
+        return min(tries, key=lambda run: run.foreign_share)
+
+    def _fill_cache(self, one: Contender, point: Point) -> None:
+        """Where prompts share a beginning it has been computed before, as that of a system prompt has."""
+        if point.shape.shared:
+            shape = Shape(point.shape.prompt, point.shape.shared, 1)
+            asyncio.run(run_point(one.target(), Point(shape, 1), self._next(4)))
+
+    def _run(self, one: Contender, point: Point) -> Run:
+        group = one.processes()
+        cpu, before = processes.cpu_s(group), CpuReading.take(group)
+        outcome = asyncio.run(run_point(one.target(), point, self._next(point.num_requests)))
+        foreign = before.foreign_share(CpuReading.take(group))
+        return Run(outcome, round(foreign, 3), one.rss_mb(), processes.cpu_s(group) - cpu)
+
+    def _next(self, count: int) -> int:
+        """Prompt numbers that no server has seen."""
+        self._serial += count
+        return self._serial - count
+
+
+def _line(point: Point, one: Contender, run: Run) -> str:
+    found = run.outcome
+    failed = f"  {found.num_failed} FAILED: {found.failure}" if found.num_failed else ""
+    return (
+        f"{point!s:15} {one.name:10} {found.output_tok_s:8.1f} tok/s  TTFT {found.ttft_ms_p50:8.1f}  ITL {found.itl_ms_p50:6.1f} / "
+        f"{found.itl_ms_p95:6.1f} ms  others {100 * run.foreign_share:3.0f} %{failed}"
+    )

@@ -1,0 +1,160 @@
+"""One row of the result per server and point, and the comparison of rows: everything that is quoted is made here, by pure functions."""
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bench import marks
+from bench.load import Outcome
+from bench.marks import Mark
+from bench.shape import Point
+
+OURS = "inferway"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One measurement of a point."""
+
+    outcome: Outcome
+    foreign_share: float
+    """Processor time of everybody else meanwhile, as a share of one processor."""
+    rss_mb: float
+    server_cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Medians over the runs of one server at one point."""
+
+    engine: str
+    numerics: str
+    shape: str
+    concurrency: int
+    output_tok_s: float
+    output_tok_s_runs: tuple[float, ...]
+    ttft_ms_p50: float
+    ttft_ms_p95: float
+    itl_ms_p50: float
+    itl_ms_p95: float
+    itl_ms_p99: float
+    tpot_ms_p50: float
+    tokens_per_chunk: float
+    cached_tokens: float
+    rss_mb: float
+    server_cpu_s: float
+    num_runs: int
+    num_requests: int
+    num_failed: int
+    foreign_share: float
+    """The greatest of the runs."""
+
+    @property
+    def point(self) -> Point:
+        return Point.parse(f"{self.shape}@{self.concurrency}")
+
+
+def row_of(engine: str, numerics: str, point: Point, runs: Sequence[Run]) -> Row:
+    """Summarise at least one run."""
+
+    def median(name: str) -> float:
+        return round(statistics.median(float(getattr(run.outcome, name)) for run in runs), 2)
+
+    return Row(
+        engine=engine,
+        numerics=numerics,
+        shape=str(point.shape),
+        concurrency=point.concurrency,
+        output_tok_s=median("output_tok_s"),
+        output_tok_s_runs=tuple(run.outcome.output_tok_s for run in runs),
+        ttft_ms_p50=median("ttft_ms_p50"),
+        ttft_ms_p95=median("ttft_ms_p95"),
+        itl_ms_p50=median("itl_ms_p50"),
+        itl_ms_p95=median("itl_ms_p95"),
+        itl_ms_p99=median("itl_ms_p99"),
+        tpot_ms_p50=median("tpot_ms_p50"),
+        tokens_per_chunk=median("tokens_per_chunk"),
+        cached_tokens=median("cached_tokens"),
+        rss_mb=round(max(run.rss_mb for run in runs), 1),
+        server_cpu_s=round(statistics.median(run.server_cpu_s for run in runs), 2),
+        num_runs=len(runs),
+        num_requests=sum(run.outcome.num_requests for run in runs),
+        num_failed=sum(run.outcome.num_failed for run in runs),
+        foreign_share=round(max(run.foreign_share for run in runs), 3),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Our row beside the better peer's: rates above 1 and times below 1 are in our favour."""
+
+    shape: str
+    concurrency: int
+    best_peer: str
+    """The one with the most output tokens per second."""
+    output_tok_s: float
+    ttft: float
+    """To the peer with the shortest median, which need not be `best_peer`."""
+    itl_p95: float
+    wanted: float | None
+    is_met: bool
+
+
+def ratios(rows: Iterable[Row]) -> list[Ratio]:
+    """One per point at which we and a peer were measured."""
+    by_point: dict[Point, list[Row]] = {}
+    for row in rows:
+        by_point.setdefault(row.point, []).append(row)
+    found = []
+    for point, group in by_point.items():
+        ours = [row for row in group if row.engine == OURS]
+        peers = [row for row in group if row.engine != OURS]
+        if ours and peers:
+            found.append(_ratio(point, ours[0], peers))
+    return found
+
+
+def _ratio(point: Point, ours: Row, peers: Sequence[Row]) -> Ratio:
+    best, wanted = max(peers, key=lambda row: row.output_tok_s), marks.least_ratio(point)
+    rate = quotient(ours.output_tok_s, best.output_tok_s)
+    return Ratio(
+        shape=ours.shape,
+        concurrency=ours.concurrency,
+        best_peer=best.engine,
+        output_tok_s=rate,
+        ttft=quotient(ours.ttft_ms_p50, min(row.ttft_ms_p50 for row in peers)),
+        itl_p95=quotient(ours.itl_ms_p95, min(row.itl_ms_p95 for row in peers)),
+        wanted=wanted,
+        is_met=wanted is None or rate >= wanted,
+    )
+
+
+def quotient(numerator: float, denominator: float) -> float:
+    """Rounded to hundredths; NaN of no denominator."""
+    return round(numerator / denominator, 2) if denominator else math.nan
+
+
+def judge(rows: Sequence[Row], start_s: dict[str, float]) -> list[Mark]:
+    """Every mark that the rows can speak about."""
+    found = []
+    for ratio in ratios(rows):
+        where = f"{ratio.shape} x {ratio.concurrency}"
+        if ratio.wanted is not None:
+            rate = f"{ratio.output_tok_s:.2f} x {ratio.best_peer}"
+            found.append(Mark(f"output tok/s, {where}", f"≥ {ratio.wanted:.1f} x best peer", rate, ratio.is_met))
+        found.append(Mark(f"TTFT p50, {where}", "≤ 1.00 x best peer", f"{ratio.ttft:.2f} x", ratio.ttft <= marks.TTFT_RATIO))
+    by_engine = {(row.engine, row.point): row for row in rows}
+    ours, vllm = by_engine.get((OURS, marks.ITL_P95_POINT)), by_engine.get(("vllm", marks.ITL_P95_POINT))
+    if ours and vllm:
+        tail = quotient(ours.itl_ms_p95, vllm.itl_ms_p95)
+        found.append(
+            Mark(f"ITL p95, {marks.ITL_P95_POINT}", f"≤ {marks.ITL_P95_RATIO} x vLLM", f"{tail:.2f} x", tail <= marks.ITL_P95_RATIO)
+        )
+    if OURS in start_s:
+        found.append(Mark("start to ready, replica", f"≤ {marks.START_S} s", f"{start_s[OURS]:.1f} s", start_s[OURS] <= marks.START_S))
+    memory = {engine: max((row.rss_mb for row in rows if row.engine == engine), default=0.0) for engine in (OURS, "vllm")}
+    if all(memory.values()):
+        share = quotient(memory[OURS], memory["vllm"])
+        found.append(Mark("peak RSS at equal KV", f"≤ {marks.RSS_RATIO} x vLLM", f"{share:.2f} x", share <= marks.RSS_RATIO))
+    return found
