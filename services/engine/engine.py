@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 RECORD_RETRY_S = 0.5
 ABORT_TIMEOUT_S = 10.0
+_FAULTS = (EndReason.STEP_FAILED, EndReason.NON_FINITE_LOGITS)
 
 
 class Phase(enum.Enum):
@@ -245,6 +246,9 @@ class Engine:
         if text := attempt.rest_of_text(ended.reason, ended.stop_token_id):
             attempt.session.add_delta(attempt.sequence_id, attempt.request.attempt_id, self._step, None, text)
         end = attempt.end(attempt.outcome(ended.reason, ended.num_discarded, ended.stop_token_id))
+        if ended.reason in _FAULTS:  # The step loop's log names sequences only.
+            fields = {"attempt": end.attempt_id, "request": end.request_id, "sequence": ended.sequence_id, "reason": ended.reason.value}
+            log.warning("an attempt failed", extra={"fields": fields})
         if attempt.is_probe or ended.reason is EndReason.QUEUE_FULL:
             self._forget(attempt, end)
             return

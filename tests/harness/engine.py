@@ -39,6 +39,8 @@ class GatedRunner:
         self.num_begun = 0
         """Steps that began, those at the gate included."""
         self.num_failures_wanted = 0
+        self.poison: int | None = None
+        """A token with which every step fails."""
         self.num_sequences: list[int] = []
         """Sequences in every step that ran."""
 
@@ -69,7 +71,10 @@ class GatedRunner:
         if self.num_failures_wanted:
             self.num_failures_wanted -= 1
             raise RuntimeError("broken on purpose")
-        return self._inner.step(slices)
+        outputs = self._inner.step(slices)
+        if self.poison is not None and any(self.poison in part.context for part in slices):
+            raise MemoryError
+        return outputs
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """See ModelRunner."""
