@@ -21,6 +21,7 @@ class StepResult:
     """One per slice of `computed`."""
     culprits: list[SequenceSlice] = field(default_factory=list)
     """The runner fails with each of these alone, and works without."""
+    num_failed_runs: int = 0
 
 
 class Bisection:
@@ -64,6 +65,7 @@ class Bisection:
         try:
             result.outputs += self._runner.step(group)
         except Exception as error:  # A runner may fail in any way; the fault must not outlive the sequences that cause it.
+            result.num_failed_runs += 1
             return error
         result.computed += group
         return None

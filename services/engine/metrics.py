@@ -20,8 +20,17 @@ _ALIASES = {
     "inferway_engine_inter_token_latency_seconds": "vllm:inter_token_latency_seconds",
     "inferway_engine_request_duration_seconds": "vllm:e2e_request_latency_seconds",
     "inferway_engine_step_tokens": "vllm:iteration_tokens_total",
+    "inferway_engine_queue_time_seconds": "vllm:request_queue_time_seconds",
+    "inferway_engine_prefill_time_seconds": "vllm:request_prefill_time_seconds",
+    "inferway_engine_decode_time_seconds": "vllm:request_decode_time_seconds",
+    "inferway_engine_inference_time_seconds": "vllm:request_inference_time_seconds",
+    "inferway_engine_request_prompt_tokens": "vllm:request_prompt_tokens",
+    "inferway_engine_request_generation_tokens": "vllm:request_generation_tokens",
+    "inferway_engine_request_max_tokens": "vllm:request_params_max_tokens",
+    "inferway_engine_refusals": "vllm:admission_rejections",
+    "inferway_engine_corrupted_requests": "vllm:corrupted_requests",
 }
-_TOKEN_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+_TOKEN_BUCKETS = tuple(1 << power for power in range(18))
 
 
 class EngineMetrics:
@@ -31,23 +40,41 @@ class EngineMetrics:
         self._model = model
 
         def histogram(name: str, text: str, buckets: tuple[float, ...] = LATENCY_BUCKETS_S) -> Histogram:
-            return Histogram(f"inferway_engine_{name}", text, ["model_name"], buckets=buckets, registry=registry)
+            made = Histogram(f"inferway_engine_{name}", text, ["model_name"], buckets=buckets, registry=registry)
+            made.labels(model)  # Shown from the start, as 0.
+            return made
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            made = Counter(name, text, ["model_name", *labels], registry=registry)
+            if not labels:
+                made.labels(model)
+            return made
 
         self.ttft = histogram("time_to_first_token_seconds", "From acceptance of an attempt to its first token")
         self.itl = histogram("inter_token_latency_seconds", "Between two tokens of an attempt")
         self.duration = histogram("request_duration_seconds", "From acceptance of an attempt to its recorded end")
+        self.queue = histogram("queue_time_seconds", "From acceptance of an attempt to its first step")
+        self.prefill = histogram("prefill_time_seconds", "From the first step of an attempt to its first token")
+        self.decode = histogram("decode_time_seconds", "From the first token of an attempt to its last")
+        self.inference = histogram("inference_time_seconds", "From the first step of an attempt to its last token")
+        self.prompt_tokens = histogram("request_prompt_tokens", "Prompt tokens per attempt", _TOKEN_BUCKETS)
+        self.generation_tokens = histogram("request_generation_tokens", "Output tokens that count per attempt", _TOKEN_BUCKETS)
+        self.max_tokens = histogram("request_max_tokens", "Most output tokens that an attempt asked for", _TOKEN_BUCKETS)
         self.step_duration = histogram("step_duration_seconds", "Time in the runner per step")
         self.step_tokens = histogram("step_tokens", "Tokens computed per step", _TOKEN_BUCKETS)
-        self.refusals = Counter("inferway_engine_refusals", "Attempts not accepted", ["model_name", "reason"], registry=registry)
-        self.finishes = Counter("inferway_engine_attempts", "Attempts that ended", ["model_name", "finished_reason"], registry=registry)
-        self.successes = Counter(
-            "vllm:request_success", "Attempts that ended by themselves", ["model_name", "finished_reason"], registry=registry
-        )
-        self.discarded = Counter("inferway_engine_discarded_tokens", "Tokens thrown away", ["model_name"], registry=registry)
-        registry.register(_Aliases([self.ttft, self.itl, self.duration, self.step_tokens]))
+        self.failed_runs = counter("inferway_engine_failed_runs", "Calls of the runner that failed, those that look for the cause included")
+        self.refusals = counter("inferway_engine_refusals", "Attempts not accepted", "reason")
+        self.finishes = counter("inferway_engine_attempts", "Attempts that ended", "finished_reason")
+        self.successes = counter("vllm:request_success", "Attempts that ended by themselves", "finished_reason")
+        self.corrupted = counter("inferway_engine_corrupted_requests", "Attempts that ended because numbers were not finite")
+        self.discarded = counter("inferway_engine_discarded_tokens", "Tokens thrown away")
+        registry.register(_Aliases([one for one in vars(self).values() if isinstance(one, Histogram | Counter)]))
+        self._gap = self.itl.labels(model)  # Looked up once: it is observed for every token.
 
     def step(self, report: StepReport) -> None:
         """See Observer."""
+        if report.num_failed_runs:
+            self.failed_runs.labels(self._model).inc(report.num_failed_runs)
         if report.num_tokens:
             self.step_duration.labels(self._model).observe(report.duration_s)
             self.step_tokens.labels(self._model).observe(report.num_tokens)
@@ -57,7 +84,7 @@ class EngineMetrics:
         if attempt.last_token_s is None:
             self.ttft.labels(self._model).observe(now_s - attempt.started_s)
         else:
-            self.itl.labels(self._model).observe(now_s - attempt.last_token_s)
+            self._gap.observe(now_s - attempt.last_token_s)
 
     def refused(self, reason: str) -> None:
         """See Observer."""
@@ -70,8 +97,25 @@ class EngineMetrics:
         self.finishes.labels(self._model, reason).inc()
         if reason in ("stop", "length"):
             self.successes.labels(self._model, reason).inc()
+        if reason == "non_finite_logits":
+            self.corrupted.labels(self._model).inc()
         self.discarded.labels(self._model).inc(outcome.counts.discarded_tokens)
+        self.prompt_tokens.labels(self._model).observe(outcome.counts.prompt_tokens)
+        self.generation_tokens.labels(self._model).observe(outcome.counts.output_tokens)
+        self.max_tokens.labels(self._model).observe(attempt.request.max_output_tokens)
+        self._observe_times(attempt, now_s)
+
+    def _observe_times(self, attempt: Attempt, now_s: float) -> None:
+        """The stages that the attempt has completed; it may have ended in any."""
         self.duration.labels(self._model).observe(now_s - attempt.started_s)
+        if attempt.begun_s is None:
+            return
+        self.queue.labels(self._model).observe(max(0.0, attempt.begun_s - attempt.started_s))
+        if attempt.first_token_s is None or attempt.last_token_s is None:
+            return
+        self.prefill.labels(self._model).observe(attempt.first_token_s - attempt.begun_s)
+        self.decode.labels(self._model).observe(attempt.last_token_s - attempt.first_token_s)
+        self.inference.labels(self._model).observe(attempt.last_token_s - attempt.begun_s)
 
 
 class LoadCollector(Collector):
@@ -113,14 +157,16 @@ class LoadCollector(Collector):
 
 
 class _Aliases(Collector):
-    """Shows histograms a second time under the name that others expect."""
+    """Shows instruments a second time under the name that others expect, if there is one."""
 
-    def __init__(self, histograms: list[Histogram]) -> None:
-        self._histograms = histograms
+    def __init__(self, instruments: list[Histogram | Counter]) -> None:
+        self._instruments = instruments
 
     def collect(self) -> Iterator[Metric]:
         """See Collector."""
-        for metric in (metric for histogram in self._histograms for metric in histogram.collect()):
+        for metric in (metric for instrument in self._instruments for metric in instrument.collect()):
+            if metric.name not in _ALIASES:
+                continue
             alias = Metric(_ALIASES[metric.name], metric.documentation, metric.type)
             for sample in metric.samples:
                 alias.samples.append(sample._replace(name=sample.name.replace(metric.name, alias.name, 1)))

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from services.engine.batcher import BatchLoad, StepEvents
+from services.engine.batcher import BatchLoad, Begun, StepEvents
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,10 @@ class StepReport:
     """Tokens computed by this step; 0 when none was."""
     duration_s: float = 0.0
     """Time in the runner."""
-    begun: Sequence[int] = ()
-    """Ids of sequences that this step computed from their first token on."""
+    begun: Sequence[Begun] = ()
+    """Sequences that were admitted for this step."""
+    num_failed_runs: int = 0
+    """Calls of the runner that failed in this step."""
 
 
 class Reports:

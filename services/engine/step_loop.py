@@ -8,9 +8,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from services.engine.batcher import Batcher, BatchLimits, Plan, StepEvents
-from services.engine.bisection import Bisection
+from services.engine.bisection import Bisection, StepResult
+from services.engine.block_hash import BlockHasher
 from services.engine.block_pool import BlockPool
 from services.engine.inbox import Commands, Inbox
+from services.engine.prefix_cache import PrefixCache
 from services.engine.reports import Reports, StepReport
 from services.engine.runner import ModelInfo, ModelRunner
 
@@ -91,7 +93,8 @@ class StepLoop:
             self.ended.set_result(None)
 
     def _new_batcher(self, info: ModelInfo) -> Batcher:
-        return Batcher(self._limits(info), BlockPool(info.num_blocks, info.block_size), info.eos_token_ids)
+        cache = PrefixCache(BlockPool(info.num_blocks, info.block_size), BlockHasher(info.block_size, info.name, info.version))
+        return Batcher(self._limits(info), cache, info.eos_token_ids)
 
     def _serve(self, runner: ModelRunner, batcher: Batcher) -> None:
         bisection = Bisection(runner, self._beat)
@@ -114,9 +117,11 @@ class StepLoop:
             self._num_steps += 1
             self._size = StepSize(self._num_steps, len(plan.slices), plan.num_tokens)
             self._copy_blocks(runner, plan)
-            events = self._step(batcher, bisection, plan)
-            duration_s = time.monotonic() - begin
-            self._reports.put(StepReport(self._num_steps, events, batcher.load(), plan.num_tokens, duration_s, plan.begun))
+            result = bisection.compute(self._num_steps, plan.slices)
+            events = self._postprocess(batcher, result)
+            duration_s, num_failed = time.monotonic() - begin, result.num_failed_runs
+            report = StepReport(self._num_steps, events, batcher.load(), plan.num_tokens, duration_s, plan.begun, num_failed)
+            self._reports.put(report)
 
     def _copy_blocks(self, runner: ModelRunner, plan: Plan) -> None:
         """Carry out the plan's copies, twice if need be: neither sources nor targets are written before the step."""
@@ -128,8 +133,7 @@ class StepLoop:
             log.error("blocks could not be copied", exc_info=error, extra={"fields": {"step": self._num_steps}})
             runner.copy_blocks(plan.copies)
 
-    def _step(self, batcher: Batcher, bisection: Bisection, plan: Plan) -> StepEvents:
-        result = bisection.compute(self._num_steps, plan.slices)
+    def _postprocess(self, batcher: Batcher, result: StepResult) -> StepEvents:
         events = batcher.postprocess(Plan(slices=result.computed), result.outputs)
         if result.culprits:
             events.ended += batcher.fail(Plan(slices=result.culprits)).ended

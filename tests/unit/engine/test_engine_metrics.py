@@ -6,6 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from services.engine.attempt import Attempt
+from services.engine.attempts import AttemptRequest
 from services.engine.batcher import BatchLoad
 from services.engine.load import ReplicaLoad
 from services.engine.metrics import EngineMetrics, LoadCollector
@@ -17,7 +18,10 @@ from services.engine.sequence import EndReason
 class Timed:
     """What the instruments read of an attempt."""
 
+    request = AttemptRequest("a", "m", [1, 2, 3], max_output_tokens=16)
     started_s = 10.0
+    begun_s: float | None = None
+    first_token_s: float | None = None
     last_token_s: float | None = None
 
 
@@ -72,11 +76,48 @@ def test_ends_are_counted_by_reason(registry: CollectorRegistry) -> None:
     for outcome in (Finished(EndReason.STOP, Counts()), Failed("STEP_FAILED", "", True)):
         metrics.ended(attempt, end(outcome), 11.0)
     metrics.refused("DRAINING")
+    metrics.ended(attempt, end(Failed("NON_FINITE_LOGITS", "", False)), 11.0)
     assert value(registry, "inferway_engine_attempts_total", finished_reason="stop") == 1
     assert value(registry, "inferway_engine_attempts_total", finished_reason="step_failed") == 1
     assert value(registry, "vllm:request_success_total", finished_reason="stop") == 1
     assert value(registry, "vllm:request_success_total", finished_reason="step_failed") is None
-    assert value(registry, "inferway_engine_refusals_total", reason="DRAINING") == 1
+    for prefix, refusals in (("inferway_engine_", "refusals_total"), ("vllm:", "admission_rejections_total")):
+        assert value(registry, prefix + refusals, reason="DRAINING") == 1
+        assert value(registry, prefix + "corrupted_requests_total") == 1
+
+
+STAGES = {"queue": 0.5, "prefill": 0.25, "decode": 2.0, "inference": 2.25}
+
+
+@pytest.mark.parametrize(
+    ("times", "seen"),
+    [({}, set()), ({"begun_s": 10.5}, {"queue"}), ({"begun_s": 10.5, "first_token_s": 10.75, "last_token_s": 12.75}, set(STAGES))],
+)
+def test_stages_of_an_attempt_are_timed_as_far_as_it_came(registry: CollectorRegistry, times: dict[str, float], seen: set[str]) -> None:
+    metrics, attempt = EngineMetrics(registry, "m"), Timed()
+    for name, at_s in times.items():
+        setattr(attempt, name, at_s)
+    metrics.ended(cast(Attempt, attempt), end(Finished(EndReason.CANCELLED, Counts())), 13.0)
+    for stage, duration_s in STAGES.items():
+        for name in (f"inferway_engine_{stage}_time_seconds", f"vllm:request_{stage}_time_seconds"):
+            assert value(registry, name + "_count") == (1 if stage in seen else 0)
+            assert value(registry, name + "_sum") == (duration_s if stage in seen else 0)
+
+
+def test_sizes_of_an_attempt_are_shown_under_both_names(registry: CollectorRegistry) -> None:
+    metrics = EngineMetrics(registry, "m")
+    metrics.ended(cast(Attempt, Timed()), end(Finished(EndReason.STOP, Counts(prompt_tokens=3, output_tokens=5))), 13.0)
+    for name, size in (("prompt_tokens", 3), ("generation_tokens", 5), ("max_tokens", 16)):
+        assert value(registry, f"inferway_engine_request_{name}_sum") == size
+    for name, size in (("prompt_tokens", 3), ("generation_tokens", 5), ("params_max_tokens", 16)):
+        assert value(registry, f"vllm:request_{name}_sum") == size
+
+
+def test_failed_runs_are_counted(registry: CollectorRegistry) -> None:
+    metrics = EngineMetrics(registry, "m")
+    metrics.step(StepReport(1, num_tokens=1, num_failed_runs=3))
+    metrics.step(StepReport(2, num_tokens=1))
+    assert value(registry, "inferway_engine_failed_runs_total") == 3
 
 
 def test_turns_without_a_step_are_no_steps(registry: CollectorRegistry) -> None:
