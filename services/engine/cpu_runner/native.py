@@ -16,6 +16,8 @@ LANES = 16
 """Outputs of one block of weights; also the tokens of one group of keys."""
 HEAD_DIMS = (16, 32, 64, 96, 128)
 MAX_HEADS_PER_KV_HEAD = 64
+PARTS = ("round", "qkv", "attention", "output", "gate_up", "down", "head", "wait")
+"""Of a step: `Part` of profile.h. To round is all that is done row by row; to wait, for the other threads."""
 
 
 class Format(IntEnum):
@@ -127,6 +129,7 @@ class Kernels:
         self._pack = _function(library, "inferway_pack", c_int32, c_int32, c_void_p, c_int64, c_int64, c_void_p)
         self._open = _function(library, "inferway_open", c_void_p, c_void_p, c_void_p, c_void_p)
         self._step = _function(library, "inferway_step", c_int32, c_void_p, c_void_p, c_int32, c_void_p, c_void_p, c_void_p, c_void_p)
+        self._profile = _function(library, "inferway_profile", None, c_void_p, c_void_p)
         self._close = _function(library, "inferway_close", None, c_void_p)
 
     def pack(self, weight: Tensor) -> PackedMatrix:
@@ -160,7 +163,7 @@ class Kernels:
         handle = self._open(byref(shape), byref(whole), kv.data_ptr())
         if not handle:
             raise MemoryError("no memory or no threads for the CPU kernels")
-        return Network(self._step, self._close, handle, (weights, kv))
+        return Network(self._step, self._profile, self._close, handle, (weights, kv))
 
     def _packed(self, weight: Tensor, format: Format) -> PackedMatrix:
         outputs, inputs = weight.shape
@@ -172,8 +175,11 @@ class Kernels:
 class Network:
     """One network of the kernels; keeps alive what it reads."""
 
-    def __init__(self, step: Callable[..., int], close: Callable[..., None], handle: int, owned: tuple[object, ...]) -> None:
+    def __init__(
+        self, step: Callable[..., int], profile: Callable[..., None], close: Callable[..., None], handle: int, owned: tuple[object, ...]
+    ) -> None:
         self._step = step
+        self._profile = profile
         self._close = close
         self._handle: int | None = handle
         self._owned: tuple[object, ...] = owned
@@ -188,6 +194,12 @@ class Network:
         pointers = (slices.data_ptr(), len(slices), tokens.data_ptr(), tables.data_ptr(), logits.data_ptr(), best.data_ptr())
         if self._step(self._handle, *pointers):
             raise MemoryError("no memory for the batch")
+
+    def profile(self) -> dict[str, float]:
+        """Milliseconds of the calling thread by part of a step (`PARTS`) since the last call; the first call starts the count."""
+        taken = torch.zeros(len(PARTS), dtype=torch.int64)
+        self._profile(self._handle, taken.data_ptr())
+        return {part: nanoseconds / 1e6 for part, nanoseconds in zip(PARTS, taken.tolist(), strict=True)}
 
     def close(self) -> None:
         """Give back threads and memory. Safe to call twice."""

@@ -13,6 +13,7 @@
 #include "attention.h"
 #include "batch.h"
 #include "pack.h"
+#include "profile.h"
 #include "team.h"
 
 namespace inferway {
@@ -36,6 +37,7 @@ class Network {
 
     void step(const StepCall& call) {
         call_ = call;
+        profile_.begin();
         lay_out();
         team_.run([this](int index) {
             switch (shape_.head_dim) {
@@ -47,6 +49,8 @@ class Network {
             }
         });
     }
+
+    Profile& profile() { return profile_; }
 
    private:
     void lay_out() {
@@ -89,62 +93,69 @@ class Network {
         const auto [first, last] = share(rows_, index, team_.size());
         const int width = (shape_.heads + 2 * shape_.kv_heads) * kDim, heads_width = shape_.heads * kDim;
         normalise(index, weights.attention_norm);
-        product<1>(index, weights.qkv, shape_.hidden, width, rows_,
+        product<1>(index, Part::kQkv, weights.qkv, shape_.hidden, width, rows_,
                    [&](int row, int unit, const F32* values) { store(&buffers_.qkv[size_t(row) * width + unit * kLanes], values[0]); });
         const KvLayer kv = kv_layer<kDim>(layer);
         for (int row = first; row < last; row++) rotate_and_keep<kDim>(kv, row, &buffers_.qkv[size_t(row) * width]);
-        team_.barrier();
+        meet(index, Part::kRound);
         attend_items<kDim>(kv, next_item_[layer % 2]);
-        team_.barrier();
+        meet(index, Part::kAttention);
         // Nobody takes items of this counter before the other one is used up in the next layer.
         if (index == 0) next_item_[layer % 2].store(0, std::memory_order_relaxed);
         for (int row = first; row < last; row++) round_row(row, &buffers_.wide[size_t(row) * heads_width], heads_width);
-        team_.barrier();
-        add_product(index, weights.output, heads_width);
+        meet(index, Part::kRound);
+        add_product(index, Part::kOutput, weights.output, heads_width);
     }
 
     void mlp(int index, const LayerWeights& weights) {
         const auto [first, last] = share(rows_, index, team_.size());
         const F32 one = fill(1.0f), zero = fill(0.0f);
         normalise(index, weights.mlp_norm);
-        product<2>(index, weights.gate_up, shape_.hidden, shape_.inner, rows_, [&](int row, int unit, const F32* gate_up) {
+        product<2>(index, Part::kGateUp, weights.gate_up, shape_.hidden, shape_.inner, rows_, [&](int row, int unit, const F32* gate_up) {
             const F32 gate = gate_up[0] / (one + exponential(zero - gate_up[0]));
             store(&buffers_.wide[size_t(row) * shape_.inner + unit * kLanes], gate * gate_up[1]);
         });
         for (int row = first; row < last; row++) round_row(row, &buffers_.wide[size_t(row) * shape_.inner], shape_.inner);
-        team_.barrier();
-        add_product(index, weights.down, shape_.inner);
+        meet(index, Part::kRound);
+        add_product(index, Part::kDown, weights.down, shape_.inner);
     }
 
     void head(int index) {
         const int count = int(buffers_.head_rows.size()), stride = (shape_.vocab + kLanes - 1) / kLanes * kLanes;
         const auto [first, last] = share(count, index, team_.size());
         for (int i = first; i < last; i++) normalise_row(i, hidden(buffers_.head_rows[i]), weights_.norm);
-        team_.barrier();
-        product<1>(index, weights_.head, shape_.hidden, stride, count,
+        meet(index, Part::kRound);
+        product<1>(index, Part::kHead, weights_.head, shape_.hidden, stride, count,
                    [&](int row, int unit, const F32* values) { store(call_.logits + size_t(row) * stride + unit * kLanes, values[0]); });
         for (int i = first; i < last; i++) call_.best[i] = best(call_.logits + size_t(i) * stride);
     }
 
     // `outputs` per block of kBlocks; ends with a barrier.
     template <int kBlocks, class Take>
-    void product(int index, const Matrix& matrix, int inputs, int outputs, int rows, Take take) {
+    void product(int index, Part part, const Matrix& matrix, int inputs, int outputs, int rows, Take take) {
         const auto [first, last] = share(outputs / kLanes, index, team_.size());
         with_format(matrix, [&](auto* blocks) { multiply<kBlocks>(blocks, first, last, rounded(inputs), rows, take); });
-        team_.barrier();
+        meet(index, part);
     }
 
-    void add_product(int index, const Matrix& matrix, int inputs) {
-        product<1>(index, matrix, inputs, shape_.hidden, rows_, [&](int row, int unit, const F32* values) {
+    void add_product(int index, Part part, const Matrix& matrix, int inputs) {
+        product<1>(index, part, matrix, inputs, shape_.hidden, rows_, [&](int row, int unit, const F32* values) {
             float* to = hidden(row) + unit * kLanes;
             store(to, load<F32>(to) + values[0]);
         });
     }
 
+    // Ends a phase whose work was `part`.
+    void meet(int index, Part part) {
+        profile_.lap(index, part);
+        team_.barrier();
+        profile_.lap(index, Part::kWait);
+    }
+
     void normalise(int index, const float* weights) {
         const auto [first, last] = share(rows_, index, team_.size());
         for (int row = first; row < last; row++) normalise_row(row, hidden(row), weights);
-        team_.barrier();
+        meet(index, Part::kRound);
     }
 
     void normalise_row(int to, const float* from, const float* weights) {
@@ -226,6 +237,7 @@ class Network {
     const std::vector<LayerWeights> layers_;
     uint16_t* const kv_;
     Team team_;
+    Profile profile_;
     Buffers buffers_;
     StepCall call_{};
     int rows_ = 0;
