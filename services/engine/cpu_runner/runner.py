@@ -1,7 +1,6 @@
 """The CPU `ModelRunner`: quantised products and paged attention in one native call per step."""
 
 from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -23,7 +22,8 @@ from services.engine.cpu_runner.native import (
 )
 from services.engine.cpu_runner.weights import pack_weights
 from services.engine.runner import ModelInfo, RunnerSettings, SamplingParams, SequenceSlice, StepOutput, slice_fault
-from services.engine.torch_runner.sampling import Draw, sample
+from services.engine.sampling.prompt import num_logits, remaining
+from services.engine.sampling.sampler import Sampler
 from services.engine.torch_runner.weights import LlamaConfig, read_config
 from services.kit.errors import ConfigError
 from services.kit.model_store import CONFIG, WEIGHTS, ModelStore, ModelVersion
@@ -46,6 +46,7 @@ class CpuRunner:
         self._kv = kv
         self._stride = -(-info.vocab_size // LANES) * LANES
         self._logits = torch.empty(0, self._stride)
+        self._sampler = Sampler()
 
     @classmethod
     def load(cls, settings: RunnerSettings, level: InstructionSet | None = None) -> "CpuRunner":
@@ -81,11 +82,11 @@ class CpuRunner:
             raise RuntimeError("the runner is closed")
         outputs = [StepOutput(part.sequence_id, None, slice_fault(part, self.info)) for part in slices]
         sound = [(part, output) for part, output in zip(slices, outputs, strict=True) if output.error is None]
-        if sound:
-            logits, best = self.forward([part for part, _ in sound])
-            last = [at - 1 for at, (part, _) in zip(accumulate(num_logits(part) for part, _ in sound), sound, strict=True) if part.samples]
-            rows = logits if len(last) == len(logits) else logits[last]
-            _choose(rows, [best[at] for at in last], [(part, output) for part, output in sound if part.samples])
+        left = remaining(sound, lambda piece: self.forward([piece])[0].numpy())
+        if left:
+            logits, best = self.forward([part for part, _ in left])
+            rows = logits.numpy()
+            self._sampler.choose([(part, output) for part, output in left if part.samples], best, lambda at: rows[at])
         return outputs
 
     def forward(self, slices: Sequence[SequenceSlice]) -> tuple[Tensor, list[int]]:
@@ -127,28 +128,6 @@ class CpuRunner:
         network, self._network = self._network, None
         if network is not None:
             network.close()
-
-
-def num_logits(part: SequenceSlice) -> int:
-    """How many of the slice's last tokens want logits: all of a prompt whose log-probabilities are asked for, else the one sampled."""
-    if part.num_prompt_logprobs is not None and part.start + 1 < part.num_prompt:
-        return len(part.token_ids)
-    return int(part.samples)
-
-
-def _choose(logits: Tensor, best: list[int], sampled: list[tuple[SequenceSlice, StepOutput]]) -> None:
-    drawn = []
-    for row, (part, output) in enumerate(sampled):
-        if best[row] < 0:
-            output.error = "the model's logits are not finite"
-        elif part.sampling.temperature == 0:
-            output.token_id = best[row]
-        else:
-            drawn.append(row)
-    if drawn:
-        rows = logits if len(drawn) == len(logits) else logits[drawn]
-        for row, token in zip(drawn, sample(rows, [Draw.of(sampled[row][0]) for row in drawn]), strict=True):
-            sampled[row][1].token_id = token
 
 
 def _integers(values: Sequence[object]) -> Tensor:

@@ -35,7 +35,7 @@ class Llama:
         self._num_turned = config.num_heads + config.num_kv_heads
 
     def forward(self, batch: StepBatch) -> Tensor:
-        """Write the step's keys and values and return logits [sampled rows, vocab] in float32 (no rows: no product with the head)."""
+        """Write the step's keys and values and return logits [logit rows, vocab] in float32 (no rows: no product with the head)."""
         self.kv.clear(batch.fresh_blocks)
         self._attention.prepare(batch)
         hidden = F.embedding(batch.token_ids, self._weights.embedding)
@@ -44,7 +44,7 @@ class Llama:
         for index, layer in enumerate(self._weights.layers):
             hidden += self._attend(index, layer, batch, hidden, turns, out)
             hidden += self._mlp(layer, hidden)
-        return self._logits(hidden.index_select(0, batch.sampled_rows))
+        return self._logits(hidden.index_select(0, batch.logit_rows))
 
     def _attend(self, index: int, layer: LayerWeights, batch: StepBatch, hidden: Tensor, turns: Tensor, out: Tensor) -> Tensor:
         qkv = layer.qkv(self._norm(hidden, layer.attention_norm)).view(len(hidden), -1, self._config.head_dim)

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from services.engine.runner import ModelInfo, RunnerSettings, SamplingParams, SequenceSlice, StepOutput, slice_fault
+from services.engine.sampling.prompt import remaining
+from services.engine.sampling.sampler import Sampler, needs_row
 from services.engine.torch_runner.attention import DecodeAttention, StepAttention, TorchDecode, TorchPrefill
 from services.engine.torch_runner.linear import can_pack, rows_are_independent
 from services.engine.torch_runner.llama import Llama
 from services.engine.torch_runner.paged_kv import PagedKv
-from services.engine.torch_runner.sampling import Draw, sample
 from services.engine.torch_runner.step_batch import TILE, build_batch
 from services.engine.torch_runner.weights import LlamaConfig, LlamaWeights, load_weights, read_config
 from services.kit.errors import ConfigError
@@ -29,6 +30,7 @@ class TorchRunner:
         self._llama: Llama | None = llama
         self._device = device
         self._min_rows = min_rows
+        self._sampler = Sampler()
 
     @classmethod
     def load(cls, settings: RunnerSettings) -> "TorchRunner":
@@ -58,12 +60,15 @@ class TorchRunner:
             raise RuntimeError("the runner is closed")
         outputs = [StepOutput(part.sequence_id, None, slice_fault(part, self.info)) for part in slices]
         sound = [(part, output) for part, output in zip(slices, outputs, strict=True) if output.error is None]
-        if not sound:
-            return outputs
-        batch = build_batch([part for part, _ in sound], self.info.block_size, self._min_rows, self._device)
-        logits = self._llama.forward(batch)
-        self._choose(logits, [(part, output) for part, output in sound if part.samples])
+        llama = self._llama
+        left = remaining(sound, lambda piece: self._forward(llama, [piece]).cpu().numpy())
+        if left:
+            logits = self._forward(llama, [part for part, _ in left])
+            self._choose(logits, [(part, output) for part, output in left if part.samples])
         return outputs
+
+    def _forward(self, llama: Llama, slices: list[SequenceSlice]) -> Tensor:
+        return llama.forward(build_batch(slices, self.info.block_size, self._min_rows, self._device))
 
     @torch.inference_mode()
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
@@ -91,10 +96,13 @@ class TorchRunner:
         self._llama = None
 
     def _choose(self, logits: Tensor, sampled: list[tuple[SequenceSlice, StepOutput]]) -> None:
-        tokens = sample(logits, [Draw.of(part) for part, _ in sampled]) if sampled else []
-        for (_, output), token in zip(sampled, tokens, strict=True):
-            output.token_id = token
-            output.error = None if token is not None else "the model's logits are not finite"
+        """Greedy tokens are found where the logits are; rows that need more come to the host, where they are chosen from."""
+        if not sampled:
+            return
+        best = torch.where(logits.isfinite().all(dim=1), logits.argmax(dim=1), -1).tolist()
+        needed = [at for at, (part, _) in enumerate(sampled) if needs_row(part)]
+        rows = dict(zip(needed, logits[needed].cpu().numpy(), strict=True)) if needed else {}
+        self._sampler.choose(sampled, best, rows.__getitem__)
 
 
 def _device(settings: RunnerSettings) -> torch.device:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from services.engine.runner import SequenceSlice
+from services.engine.sampling.prompt import num_logits
 
 TILE = 32
 """Query positions of a prefill that are computed together. Tiles start at multiples of TILE whatever the chunk is, so that the numbers of a
@@ -51,8 +52,8 @@ class StepBatch:
     num_rows: int
     prefills: list[PrefillPart]
     decodes: list[DecodeGroup]
-    sampled_rows: Tensor
-    """[slices that sample] their last rows, in the order of the slices."""
+    logit_rows: Tensor
+    """Rows whose logits are wanted: the last `num_logits` of each slice, in the order of the slices."""
 
 
 def build_batch(slices: Sequence[SequenceSlice], block_size: int, min_rows: int, device: torch.device) -> StepBatch:
@@ -61,7 +62,7 @@ def build_batch(slices: Sequence[SequenceSlice], block_size: int, min_rows: int,
     positions: list[int] = []
     slots: list[int] = []
     fresh: list[int] = []
-    sampled: list[int] = []
+    wanted: list[int] = []
     prefills: list[PrefillPart] = []
     decoding: dict[int, list[tuple[int, SequenceSlice]]] = {}
     for part in slices:
@@ -71,8 +72,7 @@ def build_batch(slices: Sequence[SequenceSlice], block_size: int, min_rows: int,
         slots += [part.block_table[at // block_size] * block_size + at % block_size for at in range(part.start, end)]
         if end % block_size and part.start <= end - end % block_size:
             fresh.append(part.block_table[end // block_size])
-        if part.samples:
-            sampled.append(len(tokens) - 1)
+        wanted += range(len(tokens) - num_logits(part), len(tokens))
         if _decodes(part):
             decoding.setdefault(((end - 1) // block_size).bit_length(), []).append((first_row, part))
         else:
@@ -87,7 +87,7 @@ def build_batch(slices: Sequence[SequenceSlice], block_size: int, min_rows: int,
         num_rows=num_rows,
         prefills=prefills,
         decodes=[_group(members, block_size, device) for members in decoding.values()],
-        sampled_rows=_integers(sampled, device),
+        logit_rows=_integers(wanted, device),
     )
 
 
