@@ -2,7 +2,7 @@
 
 from services.engine.attempts import AttemptRequest
 from services.engine.outcome import AttemptEnd, Counts, Failed, Finished, outcome_of
-from services.engine.sequence import EndReason, Sequence
+from services.engine.sequence import Ended, EndReason, Sequence
 from services.engine.session import Session
 from services.engine.text import TextStream
 from services.engine.token_bytes import TokenBytes
@@ -31,6 +31,8 @@ class Attempt:
         self.num_output = 0
         """Tokens of this attempt that count: none past a complete stop string, never an end-of-sequence token."""
         self.started_s = clock.monotonic()
+        self.num_cached = 0
+        """Prompt tokens read from the prefix cache."""
         self.begun_s: float | None = None
         """When the first step with it began."""
         self.first_token_s: float | None = None
@@ -45,13 +47,16 @@ class Attempt:
         """Whether a stop string is complete."""
         return self._text.matched_stop is not None
 
-    def replay(self) -> tuple[str, EndReason | None]:
-        """Run the delivered tokens through the text. Returns text that is still owed, and why the answer is complete already, if it is."""
-        delivered = self.request.delivered_token_ids
+    def replay(self) -> tuple[str, Ended | None]:
+        """Run the delivered tokens through the text. Returns text that is still owed, and the end of an answer that is complete already."""
+        request = self.request
+        delivered = request.delivered_token_ids
         text = "".join(self._text.push(token_id) for token_id in delivered)
         if self.is_stopped:
-            return text, EndReason.STOP
-        return text, EndReason.LENGTH if len(delivered) >= self.request.max_output_tokens else None
+            return text, Ended(self.sequence_id, EndReason.STOP)
+        if request.include_stop and delivered and delivered[-1] in request.stop_token_ids and len(delivered) > request.min_output_tokens:
+            return text, Ended(self.sequence_id, EndReason.STOP, stop_token_id=delivered[-1])
+        return text, Ended(self.sequence_id, EndReason.LENGTH) if len(delivered) >= request.max_output_tokens else None
 
     def sequence(self) -> Sequence:
         """What the batcher has to do."""
@@ -68,10 +73,12 @@ class Attempt:
             num_delivered=len(request.delivered_token_ids),
             choice=request.choice,
             priority=request.priority,
+            arrived_s=self.started_s,
             deadline_s=deadline_s,
             ignore_eos=request.ignore_eos,
             min_output_tokens=request.min_output_tokens,
             stop_token_ids=frozenset(request.stop_token_ids),
+            include_stop=request.include_stop,
             num_logprobs=request.num_logprobs,
             num_prompt_logprobs=None if request.delivered_token_ids else request.num_prompt_logprobs,
             cache_salt=request.cache_salt,
@@ -85,17 +92,16 @@ class Attempt:
         self.num_output += 1
         return self._text.push(token_id)
 
-    def rest_of_text(self, reason: EndReason, stop_token_id: int | None = None) -> str:
-        """Text held back that is now certain, then that of the token that ended it, if wanted; none when another attempt may go on."""
-        if isinstance(self.outcome(reason, 0), Failed):
-            return ""
-        return self._text.finish(stop_token_id if self.request.include_stop and not self.is_stopped else None)
+    def rest_of_text(self, reason: EndReason) -> str:
+        """Text held back that is now certain; none when another attempt may go on."""
+        return "" if isinstance(self.outcome(reason, 0), Failed) else self._text.finish()
 
     def outcome(self, reason: EndReason, num_recomputed: int, stop_token_id: int | None = None) -> Finished | Failed:
         """How the attempt ended, with its final counts."""
         counts = Counts(
             prompt_tokens=len(self.request.prompt_token_ids),
             output_tokens=self.num_output,
+            cached_prompt_tokens=self.num_cached,
             discarded_tokens=self._num_past_stop + num_recomputed,
             resumed_tokens=len(self.request.delivered_token_ids),
         )

@@ -1,18 +1,27 @@
 """Continuous batching: which tokens of which sequences one step computes, and what its results mean for them.
 
 Pure state: no clock, no thread, no numeric library. The rule of a step, in order: late sequences are dropped; every decoding sequence gets
-one token; what is left of the token budget goes to prefill chunks, oldest first; then waiting sequences are admitted while budget, places
-and KV blocks last. When a decode finds no free block the youngest sequence is preempted: it gives all blocks back and is computed again
-later, from the tokens it already has, so its output does not change. The oldest is never preempted by others, so there is always progress.
+one token; what is left of the token budget goes to prompts, those of waiting sequences included, by `prefill_turns`. A waiting sequence is
+admitted at its first turn, if there is a place and blocks for all its tokens; cached blocks count as free. One that does not fit lets
+MAX_OVERTAKES later ones pass, then nobody. One that lacks a block that is being computed for another waits for it, in nobody's way.
+
+When a decode finds no free block the youngest sequence is preempted: it gives all blocks back and is computed again later, as far as the
+prefix cache has lost it, from the tokens it already has, so its output does not change. The oldest is never preempted by others, so there
+is always progress.
 """
 
 import bisect
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
-from services.engine.block_pool import BlockPool, OutOfBlocks
+from services.engine.block_pool import OutOfBlocks
+from services.engine.kv_events import KvEvent
+from services.engine.prefill_turns import Want, prefill_turns
+from services.engine.prefix_cache import PrefixCache
 from services.engine.runner import SequenceSlice, StepOutput
 from services.engine.sequence import Ended, EndReason, PromptLogprobs, Sampled, Sequence
+
+MAX_OVERTAKES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +38,15 @@ class BatchLimits:
             raise ValueError(f"limits do not fit together: {self}")
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A sequence was admitted: for the first time, or again after a preemption."""
+
+    sequence_id: int
+    num_cached: int
+    """Prompt tokens read from the prefix cache the first time."""
+
+
 @dataclass(slots=True)
 class Plan:
     """What one step computes, and who was dropped while planning."""
@@ -37,16 +55,12 @@ class Plan:
     ended: list[Ended] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
     """Blocks to copy (from, to) before the step, which writes no position that was copied."""
+    begun: list[Begun] = field(default_factory=list)
 
     @property
     def num_tokens(self) -> int:
         """Tokens that the step computes."""
         return sum(len(part.token_ids) for part in self.slices)
-
-    @property
-    def begun(self) -> list[int]:
-        """Sequences that the step computes from their first token on."""
-        return [part.sequence_id for part in self.slices if part.start == 0]
 
 
 @dataclass(slots=True)
@@ -56,6 +70,8 @@ class StepEvents:
     sampled: list[Sampled] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
     prompt_logprobs: list[PromptLogprobs] = field(default_factory=list)
+    kv: list[KvEvent] = field(default_factory=list)
+    """Changes of the prefix cache, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +84,29 @@ class BatchLoad:
     """Prompt tokens that are not computed yet, of waiting and of running sequences."""
     num_used_blocks: int = 0
     num_preemptions: int = 0
-    """Since the start."""
+    """Since the start, like all that follows but `num_cached_blocks`."""
+    num_cached_blocks: int = 0
+    """Blocks that nobody uses and that the prefix cache keeps."""
+    num_evictions: int = 0
+    """Cached blocks that were given out for something else."""
+    num_cache_query_tokens: int = 0
+    """Prompt tokens of admitted sequences."""
+    num_cache_hit_tokens: int = 0
+    """Those of them that were read from the prefix cache."""
 
 
 class Batcher:
     """Owns all sequences and their blocks. Used by the step thread only."""
 
-    def __init__(self, limits: BatchLimits, pool: BlockPool, eos_token_ids: Collection[int]) -> None:
+    def __init__(self, limits: BatchLimits, cache: PrefixCache, eos_token_ids: Collection[int]) -> None:
         self._limits = limits
-        self._pool = pool
+        self._cache = cache
         self._eos = frozenset(eos_token_ids)
         self._running: list[Sequence] = []
         self._waiting: list[Sequence] = []
         self._arrivals = 0
         self._num_preemptions = 0
-        self._reserve = max(1, pool.num_blocks // 100)
+        self._reserve = max(1, cache.pool.num_blocks // 100)
 
     @property
     def has_work(self) -> bool:
@@ -93,7 +117,18 @@ class Batcher:
         """The present size."""
         waiting_tokens = sum(sequence.num_uncomputed for sequence in self._waiting)
         waiting_tokens += sum(sequence.num_uncomputed for sequence in self._running if sequence.num_uncomputed > 1)
-        return BatchLoad(len(self._running), len(self._waiting), waiting_tokens, self._pool.num_used, self._num_preemptions)
+        pool = self._cache.pool
+        return BatchLoad(
+            num_running=len(self._running),
+            num_waiting=len(self._waiting),
+            num_waiting_tokens=waiting_tokens,
+            num_used_blocks=pool.num_used,
+            num_preemptions=self._num_preemptions,
+            num_cached_blocks=pool.num_cached,
+            num_evictions=pool.num_evictions,
+            num_cache_query_tokens=self._cache.num_query_tokens,
+            num_cache_hit_tokens=self._cache.num_hit_tokens,
+        )
 
     def add(self, sequence: Sequence) -> Ended | None:
         """Take a sequence in; returns its end (QUEUE_FULL) when there is no place, neither in the batch nor in the waiting room.
@@ -125,26 +160,22 @@ class Batcher:
         for sequence in self._decoding():
             if self._grow(sequence):
                 plan.slices.append(self._slice(sequence, 1))
-        budget = self._limits.max_step_tokens - len(plan.slices)
-        prefills = self._prefilling()
-        while budget > 0 and (prefill := next(prefills, None)) is not None:
-            count = min(budget, prefill.num_uncomputed)
-            plan.slices.append(self._slice(prefill, count))
-            budget -= count
+        self._schedule_prefills(plan, self._limits.max_step_tokens - len(plan.slices))
+        self._cache.unpin()
         return plan
 
     def postprocess(self, plan: Plan, outputs: list[StepOutput]) -> StepEvents:
         """Take the results of a step in: one output per slice, in order."""
-        events = StepEvents()
+        events = StepEvents()  # The changes of the cache include those of making the plan.
         by_id = {sequence.sequence_id: sequence for sequence in self._running}
         for part, output in zip(plan.slices, outputs, strict=True):
             sequence = by_id[part.sequence_id]
-            sequence.num_computed += len(part.token_ids)
             reason = self._take(sequence, part, output, events)
             if reason is not None:
                 self._running.remove(sequence)
                 ended = self._end(sequence, reason, output.error or "")
                 events.ended.append(replace(ended, stop_token_id=output.token_id) if reason is EndReason.STOP else ended)
+        events.kv = self._cache.take_changes()
         return events
 
     def fail(self, plan: Plan) -> StepEvents:
@@ -156,18 +187,18 @@ class Batcher:
 
     def _take(self, sequence: Sequence, part: SequenceSlice, output: StepOutput, events: StepEvents) -> EndReason | None:
         if output.error is not None:
+            self._cache.drop(sequence)
             return EndReason.NON_FINITE_LOGITS
+        sequence.num_computed += len(part.token_ids)
+        self._cache.commit(sequence)
         if output.prompt_logprobs:
             self._take_prompt(sequence, part, output, events)
         if output.token_id is None:
             return None
-        stops = output.token_id in self._enders(sequence)
-        if stops and not (sequence.include_stop and output.token_id in sequence.stop_token_ids):
+        if output.token_id in self._enders(sequence):
             return EndReason.STOP
         sequence.token_ids.append(output.token_id)
         events.sampled.append(Sampled(sequence.sequence_id, output.token_id, output.logprobs))
-        if stops:
-            return EndReason.STOP
         full = len(sequence.token_ids) >= self._limits.max_context_tokens
         return EndReason.LENGTH if full or sequence.num_output >= sequence.max_output_tokens else None
 
@@ -188,29 +219,65 @@ class Batcher:
             if sequence.num_uncomputed == 1 and sequence.num_computed > 0:
                 yield sequence
 
-    def _prefilling(self) -> Iterator[Sequence]:
-        """Running sequences with more to compute, oldest first, then waiting ones, each admitted when it is asked for."""
-        for sequence in list(self._running):
-            if sequence.num_uncomputed > 1 or sequence.num_computed == 0:
-                yield sequence
-        while self._can_admit():
-            sequence = self._waiting.pop(0)
-            self._pool.cover(sequence.sequence_id, len(sequence.token_ids))
-            bisect.insort(self._running, sequence, key=_order)
-            yield sequence
+    def _schedule_prefills(self, plan: Plan, budget: int) -> None:
+        """Share the budget out among prompts; waiting sequences are admitted at their first turn."""
+        if budget <= 0:
+            return
+        queue = [sequence for sequence in self._running if sequence.num_uncomputed > 1 or sequence.num_computed == 0]
+        wants = [Want(sequence.priority, sequence.num_uncomputed) for sequence in queue]
+        for sequence, want in self._candidates():
+            at = bisect.bisect(queue, sequence.order, key=_order)
+            queue.insert(at, sequence)
+            wants.insert(at, want)
+        counts: dict[int, int] = {}
+        for index, most in prefill_turns(wants, budget):
+            sequence = queue[index]
+            if budget > 0 and (sequence.is_running or self._admit(sequence, plan)):
+                count = min(budget, most, sequence.num_uncomputed - counts.get(index, 0))
+                counts[index] = counts.get(index, 0) + count
+                budget -= count
+        plan.slices += [self._slice(queue[index], count) for index, count in counts.items() if count]
 
-    def _can_admit(self) -> bool:
-        """Whether the first waiting sequence gets a place. Beside others a small reserve stays free, so that they can grow."""
-        if not self._waiting or len(self._running) >= self._limits.max_num_sequences:
+    def _candidates(self) -> Iterator[tuple[Sequence, Want]]:
+        """Waiting sequences for which there are places and blocks, in order, with what is left to compute of them."""
+        places = self._limits.max_num_sequences - len(self._running)
+        room = self._cache.pool.num_available - (self._reserve if self._running else 0)
+        for sequence in self._waiting:
+            if places <= 0:
+                return
+            fit = self._cache.fit(sequence)
+            if fit.num_taken > room:
+                if sequence.num_overtakes >= MAX_OVERTAKES:
+                    return
+            elif not self._cache.is_being_computed(sequence, fit, self._running):
+                places -= 1
+                room -= fit.num_taken
+                yield sequence, Want(sequence.priority, len(sequence.token_ids) - len(fit.blocks) * self._cache.pool.block_size)
+
+    def _admit(self, sequence: Sequence, plan: Plan) -> bool:
+        """Move a waiting sequence into the batch, if it fits. Beside others a small reserve stays free, so that they can grow."""
+        fit = self._cache.fit(sequence)
+        if self._cache.is_being_computed(sequence, fit, self._running):
             return False
-        reserve = self._reserve if self._running else 0
-        return self._pool.num_free >= self._pool.blocks_for(len(self._waiting[0].token_ids)) + reserve
+        try:
+            plan.copies += self._cache.admit(sequence, self._running, self._reserve if self._running else 0)
+        except OutOfBlocks:
+            return False
+        for other in self._waiting[: self._waiting.index(sequence)]:
+            other.num_overtakes += 1
+        self._waiting.remove(sequence)
+        bisect.insort(self._running, sequence, key=_order)
+        sequence.is_running = True
+        sequence.num_discarded += max(0, sequence.num_lost - sequence.num_computed)
+        sequence.num_lost = 0
+        plan.begun.append(Begun(sequence.sequence_id, sequence.num_cached))
+        return True
 
     def _grow(self, sequence: Sequence) -> bool:
         """Make room for the next token, at the cost of younger sequences; False when the sequence itself had to go."""
         while sequence.num_computed > 0:
             try:
-                self._pool.cover(sequence.sequence_id, len(sequence.token_ids))
+                self._cache.grow(sequence)
                 return True
             except OutOfBlocks:
                 self._preempt(self._running[-1])
@@ -218,9 +285,9 @@ class Batcher:
 
     def _preempt(self, sequence: Sequence) -> None:
         self._running.remove(sequence)
-        self._pool.release(sequence.sequence_id)
-        sequence.num_discarded += sequence.num_computed
-        sequence.num_computed = 0
+        self._cache.release(sequence)
+        sequence.is_running = False
+        sequence.num_lost, sequence.num_computed = sequence.num_computed, 0
         self._num_preemptions += 1
         self._wait(sequence)
 
@@ -237,7 +304,8 @@ class Batcher:
         return ended
 
     def _end(self, sequence: Sequence, reason: EndReason, detail: str = "") -> Ended:
-        self._pool.release(sequence.sequence_id)
+        self._cache.release(sequence)
+        sequence.is_running = False
         return Ended(sequence.sequence_id, reason, sequence.num_discarded, detail)
 
     def _slice(self, sequence: Sequence, count: int) -> SequenceSlice:
@@ -247,7 +315,7 @@ class Batcher:
             sequence_id=sequence.sequence_id,
             token_ids=sequence.token_ids[start:end],
             start=start,
-            block_table=list(self._pool.table(sequence.sequence_id)),
+            block_table=list(self._cache.pool.table(sequence.sequence_id)),
             sampling=sequence.sampling,
             samples=end == len(sequence.token_ids),
             choice=sequence.choice,
@@ -260,5 +328,5 @@ class Batcher:
         )
 
 
-def _order(sequence: Sequence) -> tuple[int, int]:
+def _order(sequence: Sequence) -> tuple[float, int]:
     return sequence.order

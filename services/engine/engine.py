@@ -201,7 +201,7 @@ class Engine:
         if text:
             session.add_delta(attempt.sequence_id, request.attempt_id, self._step, None, text)
         if complete is not None:
-            self._finish(attempt, Ended(attempt.sequence_id, complete))
+            self._finish(attempt, complete)
 
     async def _read_reports(self) -> None:
         while True:
@@ -214,10 +214,10 @@ class Engine:
     def _take(self, report: StepReport) -> None:
         self._step, self._batch_load = report.step, report.load
         now_s = self._clock.monotonic()
-        for sequence_id in report.begun:
-            attempt = self._attempts[sequence_id]
+        for begun in report.begun:
+            attempt = self._attempts[begun.sequence_id]
             if attempt.begun_s is None:  # A preempted sequence begins again.
-                attempt.begun_s = now_s - report.duration_s
+                attempt.begun_s, attempt.num_cached = now_s - report.duration_s, begun.num_cached
         for given in report.events.prompt_logprobs:
             attempt = self._attempts[given.sequence_id]
             attempt.session.add_prompt_logprobs(attempt.sequence_id, attempt.request.attempt_id, self._step, given.logprobs)
@@ -235,15 +235,17 @@ class Engine:
             self._count_prompt(attempt)
             self._num_output_tokens += 1
             self._observer.token(attempt, now_s)
-        attempt.first_token_s = now_s if attempt.first_token_s is None else attempt.first_token_s
-        attempt.last_token_s = now_s
         attempt.session.add_delta(attempt.sequence_id, attempt.request.attempt_id, self._step, sampled.token_id, text, sampled.logprobs)
+        if attempt.first_token_s is None:
+            attempt.first_token_s = now_s
+            attempt.session.tell_cached(attempt.sequence_id, attempt.num_cached)
+        attempt.last_token_s = now_s
         if attempt.is_stopped:
             self._inbox.stop(attempt.sequence_id, EndReason.STOP)
 
     def _finish(self, attempt: Attempt, ended: Ended) -> None:
         """The only way out for an attempt. It lives on until its record is durable."""
-        if text := attempt.rest_of_text(ended.reason, ended.stop_token_id):
+        if text := attempt.rest_of_text(ended.reason):
             attempt.session.add_delta(attempt.sequence_id, attempt.request.attempt_id, self._step, None, text)
         end = attempt.end(attempt.outcome(ended.reason, ended.num_discarded, ended.stop_token_id))
         if ended.reason in _FAULTS:  # The step loop's log names sequences only.

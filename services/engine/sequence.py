@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from services.engine.runner import SamplingParams, TokenLogprobs
 
+AGEING_S = 5.0
+"""Seconds of waiting that are worth one priority class."""
+
 
 class EndReason(enum.Enum):
     """Why a sequence left the engine."""
@@ -43,8 +46,6 @@ class Sequence:
     """Delivered tokens included; before so many neither an end-of-sequence nor a stop token may be drawn."""
     stop_token_ids: frozenset[int] = frozenset()
     """Tokens that end the sequence as an end-of-sequence token does."""
-    include_stop: bool = False
-    """Whether a stop token (of `stop_token_ids`) is itself given out, before the end."""
     num_logprobs: int | None = None
     num_prompt_logprobs: int | None = None
     """When set the prefix cache is not read: a cached position has no logits."""
@@ -54,10 +55,24 @@ class Sequence:
     """Sequences of different salts share no cached blocks."""
     num_cached: int = 0
     """Prompt tokens read from the prefix cache when the sequence was first admitted."""
+    arrived_s: float = 0.0
+    """When it was accepted, in seconds of the monotonic clock."""
     num_computed: int = 0
     """Positions in the KV cache."""
+    num_lost: int = 0
+    """Positions that were computed when it was preempted last."""
     num_discarded: int = 0
-    """Positions whose computation was thrown away by preemption."""
+    """Positions that were computed again after a preemption."""
+    num_overtakes: int = 0
+    """How many later sequences were admitted because it did not fit."""
+    is_running: bool = False
+    """Whether it is in the batch."""
+    is_begun: bool = False
+    """Whether it was admitted before."""
+    num_indexed_blocks: int = 0
+    """Its first so many blocks are in the prefix cache."""
+    block_hashes: list[bytes] = field(default_factory=list, repr=False)
+    """Root and full blocks, as far as they were needed."""
     arrival: int = 0
     """Set by the batcher; kept through preemption."""
 
@@ -72,9 +87,13 @@ class Sequence:
         return len(self.token_ids) - self.num_prompt
 
     @property
-    def order(self) -> tuple[int, int]:
-        """Who goes first: higher priority, then earlier arrival. The greatest is preempted first."""
-        return (-self.priority, self.arrival)
+    def order(self) -> tuple[float, int]:
+        """Who goes first: the least. The greatest is preempted first.
+
+        Every AGEING_S seconds of waiting raise a sequence by one priority class: urgency = priority + (now - arrived_s) / AGEING_S. As all
+        age alike, `now` changes no comparison, so the order of two sequences is fixed when they arrive.
+        """
+        return (self.arrived_s - AGEING_S * self.priority, self.arrival)
 
 
 @dataclass(frozen=True, slots=True)

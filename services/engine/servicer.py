@@ -167,7 +167,7 @@ def _session_response(message: SessionMessage, vocabulary: TokenBytes) -> engine
 def _events(update: AttemptUpdate, vocabulary: TokenBytes) -> list[engine_pb2.AttemptEvent]:
     events = []
     if update.has_delta:
-        delta = engine_pb2.AttemptDelta(token_ids=update.token_ids, text="".join(update.texts))
+        delta = engine_pb2.AttemptDelta(token_ids=update.token_ids, text="".join(update.texts), cached_prompt_tokens=update.num_cached)
         delta.logprobs.extend(_logprobs(position, vocabulary) for position in update.logprobs)
         delta.prompt_logprobs.extend(_logprobs(position, vocabulary) for position in update.prompt_logprobs)
         events.append(engine_pb2.AttemptEvent(attempt_id=update.attempt_id, delta=delta))

@@ -22,6 +22,8 @@ class AttemptUpdate:
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     """Of `token_ids`, one each, when the attempt asked for them."""
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
+    num_cached: int = 0
+    """Prompt tokens read from the prefix cache, when the first token is in it."""
 
     @property
     def has_delta(self) -> bool:
@@ -35,7 +37,7 @@ class AttemptUpdate:
 
     def split(self, max_logprobs: int) -> "AttemptUpdate":
         """Cut the first positions off, as many as fit; text and end stay with the rest."""
-        head = AttemptUpdate(self.attempt_id)
+        head = AttemptUpdate(self.attempt_id, num_cached=self.num_cached)
         head.prompt_logprobs = _fitting(self.prompt_logprobs, max_logprobs)
         if len(head.prompt_logprobs) == len(self.prompt_logprobs):
             head.logprobs = _fitting(self.logprobs, max_logprobs - _count(head.prompt_logprobs))
@@ -116,6 +118,11 @@ class Session:
             self._updates.setdefault(sequence_id, AttemptUpdate(attempt_id)).prompt_logprobs += logprobs
             self._step = step
             self._changed.set()
+
+    def tell_cached(self, sequence_id: int, num_cached: int) -> None:
+        """How many prompt tokens were read from the prefix cache; goes with the delta that waits."""
+        if sequence_id in self._updates:
+            self._updates[sequence_id].num_cached = num_cached
 
     def add_end(self, sequence_id: int, attempt_id: str, end: Finished | Failed) -> None:
         """The attempt has ended; its id may be used again."""

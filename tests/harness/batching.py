@@ -3,7 +3,9 @@
 from collections.abc import Callable
 
 from services.engine.batcher import Batcher, BatchLimits, Plan, StepEvents
+from services.engine.block_hash import BlockHasher
 from services.engine.block_pool import BlockPool
+from services.engine.prefix_cache import PrefixCache
 from services.engine.runner import ModelInfo, ModelRunner, SamplingParams
 from services.engine.sequence import Ended, EndReason, Sequence
 from services.engine.sim_runner import SimRunner
@@ -31,6 +33,11 @@ def sampled(seed: int, choice: int = 0) -> dict[str, object]:
     return {"sampling": SamplingParams(temperature=1.0, seed=seed), "choice": choice}
 
 
+def new_cache(pool: BlockPool) -> PrefixCache:
+    """A prefix cache over a pool."""
+    return PrefixCache(pool, BlockHasher(pool.block_size, "sim", "1"))
+
+
 class Bench:
     """One batcher, one runner, and everything that came out."""
 
@@ -45,9 +52,10 @@ class Bench:
         runner: ModelRunner | None = None,
     ) -> None:
         self.pool = BlockPool(num_blocks, block_size)
+        self.cache = new_cache(self.pool)
         self.runner = runner or sim_runner(num_blocks, block_size, eos_every)
         limits = BatchLimits(max_num_sequences, max_step_tokens, max_num_waiting, max_context_tokens=1000)
-        self.batcher = Batcher(limits, self.pool, {EOS})
+        self.batcher = Batcher(limits, self.cache, {EOS})
         self.max_step_tokens = max_step_tokens
         self.outputs: dict[int, list[int]] = {}
         self.ends: dict[int, Ended] = {}
@@ -71,6 +79,7 @@ class Bench:
             self._ended(ended)
         assert plan.num_tokens <= self.max_step_tokens
         assert len({part.sequence_id for part in plan.slices}) == len(plan.slices)
+        self.runner.copy_blocks(plan.copies)
         self._take(self.batcher.postprocess(plan, self.runner.step(plan.slices)))
         self.check()
         return plan
@@ -92,8 +101,8 @@ class Bench:
         raise AssertionError("the batcher does not come to an end")
 
     def check(self) -> None:
-        """free + owned = total, and whoever owns blocks lives."""
-        self.pool.check()
+        """free + cached + referenced = total, and whoever uses blocks lives."""
+        self.cache.check()
         load = self.batcher.load()
         assert load.num_used_blocks == self.pool.num_used
         assert self.pool.num_owners <= load.num_running

@@ -7,7 +7,7 @@ import pytest
 
 from services.engine.attempt import Attempt
 from services.engine.attempts import AttemptRequest, AttemptRules
-from services.engine.batcher import StepEvents
+from services.engine.batcher import Begun, StepEvents
 from services.engine.engine import Engine, EngineLimits, Phase
 from services.engine.inbox import Inbox
 from services.engine.outcome import AttemptEnd, Failed, Finished
@@ -133,16 +133,32 @@ async def test_tokens_past_a_stop_string_are_discarded_and_the_end_waits_for_the
 
 async def test_times_of_an_attempt_are_those_of_its_first_begin_and_its_first_token(desk: Desk) -> None:
     sequence_id = desk.start()
-    desk.reports.put(StepReport(1, begun=[sequence_id], duration_s=5.0))
+    desk.reports.put(StepReport(1, begun=[Begun(sequence_id, 2)], duration_s=5.0))
     desk.report(sequence_id, b"a")
     await desk.session.next_message()
-    desk.reports.put(StepReport(3, begun=[sequence_id]))
+    desk.reports.put(StepReport(3, begun=[Begun(sequence_id, 2)]))
     desk.report(sequence_id, b"b", EndReason.LENGTH)
     await desk.heard()
     (attempt,) = desk.witness.attempts
     assert attempt.begun_s is not None and attempt.first_token_s is not None and attempt.last_token_s is not None
     assert attempt.begun_s < attempt.started_s  # The step took five seconds that this test did not.
     assert attempt.started_s <= attempt.first_token_s < attempt.last_token_s
+
+
+async def test_cached_prompt_tokens_of_the_first_admission_are_told_with_the_first_token_and_counted(desk: Desk) -> None:
+    sequence_id = desk.start()
+    desk.reports.put(StepReport(1, begun=[Begun(sequence_id, 2)]))
+    told = []
+    for token in (b"a", b"b"):
+        desk.report(sequence_id, token)
+        message = await desk.session.next_message()
+        assert message is not None
+        told.append(message.updates[0].num_cached)
+        desk.reports.put(StepReport(2, begun=[Begun(sequence_id, 1)]))
+    assert told == [2, 0]
+    desk.report(sequence_id, b"", EndReason.LENGTH)
+    _, _, end = await desk.heard()
+    assert end.counts.cached_prompt_tokens == 2
 
 
 @pytest.mark.parametrize("reason", [EndReason.LENGTH, EndReason.CANCELLED, EndReason.DEADLINE, EndReason.STEP_FAILED, EndReason.DRAINED])
