@@ -10,14 +10,23 @@ from services.kit.errors import InferwayError, Internal
 
 
 @dataclass(frozen=True, slots=True)
+class Echo:
+    """A prompt that is part of the answer: its text, and the bytes of its first token."""
+
+    text: str
+    first_token: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Accepted:
-    """The request has its first token; only now may a response header be sent."""
+    """The request has its first token; only now may a response header be sent. `echo` is there when the request asks for it."""
 
     completion_id: str
     model: str
     model_version: str
     created_unix_s: int
     request: GenerationRequest
+    echo: Echo | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from services.gateway import ids
-from services.gateway.answer import Accepted, Usage
+from services.gateway.answer import Accepted, Echo, Usage
 from services.gateway.attempt import Attempt
 from services.gateway.call import Call
 from services.gateway.choice import Choice
@@ -31,6 +31,7 @@ class Charge:
     deadline_unix_ms: int
     charge_id: str = ""
     completion_id: str = ""
+    echo: Echo | None = None
     choices: tuple[Choice, ...] = field(init=False)
     ttft_s: float | None = None
     error: InferwayError | None = field(default_factory=lambda: Internal("the request ended in a way that nobody foresaw"))
@@ -97,7 +98,7 @@ class Charge:
 
     def accepted(self) -> Accepted:
         """What the client learns first."""
-        return Accepted(self.completion_id, self.model.name, self.model.version, self.accepted_unix_ms // 1000, self.request)
+        return Accepted(self.completion_id, self.model.name, self.model.version, self.accepted_unix_ms // 1000, self.request, self.echo)
 
     @property
     def finish_reasons(self) -> tuple[str, ...]:

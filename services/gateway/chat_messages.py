@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from services.gateway.chat_fields import check_known, check_no_op
+from services.gateway.field_names import check_known, check_no_op
 from services.gateway.field_types import array, mapping, string
 from services.gateway.request import MAX_MESSAGES, Message
 from services.kit.errors import FieldError

@@ -62,6 +62,10 @@ class ChatTemplate:
         except _TooMany:
             raise _too_long("prompt", max_context_tokens) from None
 
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of tokens; a control token has none. Takes CPU time."""
+        return self._tokens.decode(token_ids)
+
 
 class _TooMany(Exception):
     """The text has more tokens than anybody wants to know."""
@@ -112,6 +116,10 @@ class _ControlTokens:
         ids = list(self._prefix)
         self._encode_text(text, ids, limit)
         return ids
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        control = set(self._ids.values())
+        return str(self._text_tokenizer.decode([token_id for token_id in token_ids if token_id not in control]))
 
     def _encode_text(self, text: str, ids: list[int], limit: int) -> None:
         if len(text) > self._longest * limit:

@@ -3,36 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from services.gateway.chat_fields import check_no_op, unknown_field
+from services.gateway.field_names import check_no_op, unknown_field
 from services.gateway.field_types import optional_string
+from services.gateway.generation_fields import GENERATION_FIELDS
 
-SUPPORTED = frozenset(
-    (
-        "model",
-        "prompt",
-        "max_tokens",
-        "temperature",
-        "top_p",
-        "n",
-        "stream",
-        "stream_options",
-        "stop",
-        "seed",
-        "echo",
-        "logprobs",
-        "logit_bias",
-        "frequency_penalty",
-        "presence_penalty",
-        # Known from vLLM; OpenAI has no name for them.
-        "top_k",
-        "min_p",
-        "repetition_penalty",
-        "ignore_eos",
-        "min_tokens",
-        "stop_token_ids",
-        "include_stop_str_in_output",
-    )
-)
+SUPPORTED = GENERATION_FIELDS | frozenset(("prompt", "max_tokens", "echo", "logprobs"))
 
 TOLERATED = {"user": optional_string}
 

@@ -1,36 +1,67 @@
 """Writes text completions in OpenAI's shapes: event-stream chunks and whole documents."""
 
-from services.gateway.answer import Accepted, Ending, Usage
-from services.gateway.openai_json import dump, encode_text, fingerprint, usage_object
+from collections.abc import Sequence
+
+from services.gateway.answer import Accepted, Ending, Piece, Usage
+from services.gateway.completion_logprobs import CompletionLogprobs
+from services.gateway.openai_json import dump, encode_text, fingerprint, on_one_line, usage_object
 
 
 class CompletionWriter:
-    """Chunks of one stream, each as one complete server-sent event in bytes."""
+    """Chunks of one stream, each as one complete server-sent event in bytes. With echo the first chunk of a choice begins with the prompt."""
 
     def __init__(self, accepted: Accepted) -> None:
         self._head = "data: " + dump(_head(accepted))[:-1]
         # With include_usage every chunk but the last says usage null; without it no chunk says anything.
         self._tail = (',"usage":null' if accepted.request.include_usage else "") + "}\n\n"
-        self._before_text = self._head + ',"choices":[{"index":0,"text":'
-        self._after_text = ',"logprobs":null,"finish_reason":null}]' + self._tail
+        self._choices = [_Choice(accepted) for _ in range(accepted.request.num_choices)]
 
-    def text(self, text: str) -> bytes:
-        """A chunk of text."""
-        return f"{self._before_text}{encode_text(text)}{self._after_text}".encode()
+    def piece(self, piece: Piece) -> bytes:
+        """A chunk of text with the log-probabilities of its tokens."""
+        text, logprobs = self._choices[piece.index].take(piece)
+        shown = "null" if logprobs is None else on_one_line(dump(logprobs))
+        return self._chunk(f'{{"index":{piece.index},"text":{encode_text(text)},"logprobs":{shown},"finish_reason":null}}')
 
-    def finish(self, finish_reason: str) -> bytes:
-        """The last chunk of the choice."""
-        return f'{self._before_text}"","logprobs":null,"finish_reason":"{finish_reason}"}}]{self._tail}'.encode()
+    def finish(self, finish_reasons: Sequence[str]) -> bytes:
+        """The last chunk of every choice."""
+        chunks = []
+        for index, (choice, reason) in enumerate(zip(self._choices, finish_reasons, strict=True)):
+            text, logprobs = choice.take(Piece(index, ""))
+            chunks.append(self._chunk(dump({"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason})))
+        return b"".join(chunks)
 
     def usage(self, usage: Usage) -> bytes:
         """The chunk that tells what is billed: no choices in it."""
         return f'{self._head},"choices":[],"usage":{dump(usage_object(usage))}}}\n\n'.encode()
 
+    def _chunk(self, choice: str) -> bytes:
+        return f'{self._head},"choices":[{choice}]{self._tail}'.encode()
 
-def completion_document(accepted: Accepted, text: str, ending: Ending) -> bytes:
+
+class _Choice:
+    """What one choice says: the echoed prompt before its first piece, and log-probabilities when they were asked for."""
+
+    def __init__(self, accepted: Accepted) -> None:
+        self._echo = accepted.echo
+        self._logprobs = CompletionLogprobs() if accepted.request.num_logprobs is not None else None
+
+    def take(self, piece: Piece) -> tuple[str, dict[str, object] | None]:
+        """Text and log-probabilities of the piece, and of the prompt if it is the first."""
+        echo, self._echo = self._echo, None
+        text = piece.text if echo is None else echo.text + piece.text
+        if self._logprobs is None:
+            return text, None
+        first = None if echo is None else echo.first_token
+        return text, self._logprobs.document(first, (*piece.prompt_logprobs, *piece.logprobs))
+
+
+def completion_document(accepted: Accepted, pieces: Sequence[Piece], ending: Ending) -> bytes:
     """A whole text completion."""
-    choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": ending.finish_reasons[0]}
-    return dump({**_head(accepted), "choices": [choice], "usage": usage_object(ending.usage)}).encode()
+    choices = []
+    for piece, reason in zip(pieces, ending.finish_reasons, strict=True):
+        text, logprobs = _Choice(accepted).take(piece)
+        choices.append({"index": piece.index, "text": text, "logprobs": logprobs, "finish_reason": reason})
+    return dump({**_head(accepted), "choices": choices, "usage": usage_object(ending.usage)}).encode()
 
 
 def _head(accepted: Accepted) -> dict[str, object]:

@@ -7,6 +7,7 @@ from services.kit.errors import (
     DeadlineExceeded,
     InferwayError,
     Internal,
+    InvalidArgument,
     ResourceExhausted,
     Unavailable,
 )
@@ -16,6 +17,9 @@ _BY_REASON: dict[str, type[InferwayError]] = {
     "CONTEXT_LENGTH_EXCEEDED": ContextLengthExceeded,
     "DEADLINE_EXCEEDED": DeadlineExceeded,
     "DRAINING": Unavailable,
+    "INVALID_FIELD": InvalidArgument,
+    "TOKEN_OUT_OF_RANGE": InvalidArgument,
+    "UNSUPPORTED_FIELD": InvalidArgument,
     "ENGINE_QUEUE_FULL": ResourceExhausted,
     "MODEL_CORRUPT": DataLoss,
     "NO_READY_REPLICA": Unavailable,

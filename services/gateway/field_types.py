@@ -42,6 +42,14 @@ def optional_string(param: str, value: object) -> str | None:
     raise _wrong(param, "a string", value)
 
 
+def number(param: str, value: object, minimum: float, maximum: float) -> float:
+    """A number in [minimum, maximum]."""
+    found = optional_number(param, value, minimum, maximum)
+    if found is None:
+        raise _wrong(param, "a number", value)
+    return found
+
+
 def string(param: str, value: object) -> str:
     """A string."""
     if isinstance(value, str):

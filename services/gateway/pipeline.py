@@ -8,7 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from services.gateway.admission import Admission
-from services.gateway.answer import Answer, Ending
+from services.gateway.answer import Answer, Echo, Ending
 from services.gateway.call import Call
 from services.gateway.charge import Charge
 from services.gateway.generation import Generation
@@ -78,6 +78,7 @@ class Pipeline:
             with self.admission.enter():
                 prompt = await self._encode(model, request)
                 charge = self._open(call, identity, request, model, prompt)
+                charge.echo = await self._echo(model, request, prompt)
                 try:
                     await self._generate(charge, answer)
                 finally:
@@ -101,6 +102,16 @@ class Pipeline:
         if not prompt:
             raise FieldError(request.input_field, f"the {request.input_field} of this request have no tokens at all")
         return prompt
+
+    async def _echo(self, model: ServedModel, request: GenerationRequest, prompt: tuple[int, ...]) -> Echo | None:
+        """The prompt as part of the answer, when that is asked for; tokens become text away from the event loop."""
+        if not request.echo:
+            return None
+        loop, decode = asyncio.get_running_loop(), model.template.decode
+        first = await loop.run_in_executor(self.tokenizer_threads, decode, prompt[:1])
+        if isinstance(request.prompt, str):
+            return Echo(request.prompt, first.encode())
+        return Echo(await loop.run_in_executor(self.tokenizer_threads, decode, prompt), first.encode())
 
     def _open(self, call: Call, identity: Identity, request: GenerationRequest, model: ServedModel, prompt: tuple[int, ...]) -> Charge:
         """The charge of an accepted request; CONTEXT_LENGTH_EXCEEDED when prompt and asked output do not fit."""

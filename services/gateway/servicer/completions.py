@@ -14,16 +14,15 @@ async def completion_events(accepted: Accepted, answer: Answer) -> AsyncIterator
     chunks = CompletionWriter(accepted)
     try:
         async for pieces in answer.pieces():
-            yield b"".join(chunks.text(piece.text) for piece in pieces)
+            yield b"".join(map(chunks.piece, pieces))
     except InferwayError as error:
         yield openai_json.error_event(openai_error(error))
         raise
     ending = answer.ending
     usage = chunks.usage(ending.usage) if accepted.request.include_usage else b""
-    yield chunks.finish(ending.finish_reasons[0]) + usage + openai_json.DONE
+    yield chunks.finish(ending.finish_reasons) + usage + openai_json.DONE
 
 
 async def completion_body(accepted: Accepted, answer: Answer) -> bytes:
     """The whole answer."""
-    (choice,) = await answer.whole()
-    return completion_document(accepted, choice.text, answer.ending)
+    return completion_document(accepted, await answer.whole(), answer.ending)

@@ -37,7 +37,10 @@ def check_shape(error: dict[str, Any]) -> None:
         ({"messages": [{"role": "user", "content": MARKER, "nmae": "x"}]}, "messages[0].nmae", "unknown_parameter"),
         ({"tools": [{"type": "function"}]}, "tools", "unsupported_parameter"),
         ({"response_format": {"type": "json_schema"}}, "response_format", "unsupported_parameter"),
-        ({"n": 2}, "n", "unsupported_parameter"),
+        ({"n": 17}, "n", "invalid_value"),
+        ({"logit_bias": {"100000": 1}}, "logit_bias", "token_out_of_range"),
+        ({"stop_token_ids": [100_000]}, "stop_token_ids", "token_out_of_range"),
+        ({"top_logprobs": 1}, "top_logprobs", "invalid_value"),
         ({"max_tokens": 100_000}, "max_completion_tokens", "context_length_exceeded"),
         ({"messages": [{"role": "user", "content": MARKER * 100}]}, "messages", "context_length_exceeded"),
     ],
@@ -122,10 +125,9 @@ async def test_refusal_of_the_router_is_passed_on_with_its_time(
     check_shape(error)
 
 
-@pytest.mark.parametrize("method", ["CreateCompletion", "CreateEmbedding"])
-async def test_refusal_method_that_is_not_served_is_501_with_a_sentence(gateway: RunningGateway, method: str) -> None:
-    message = getattr(openai_pb2, f"{method}Request")(body=HttpBody(data=b"{}"))
-    call = getattr(gateway.openai, method)(message, metadata=credentials(SECRET), timeout=10)
+async def test_refusal_method_that_is_not_served_is_501_with_a_sentence(gateway: RunningGateway) -> None:
+    message = openai_pb2.CreateEmbeddingRequest(body=HttpBody(data=b"{}"))
+    call = gateway.openai.CreateEmbedding(message, metadata=credentials(SECRET), timeout=10)
     status, error, trailers = await refusal(call)
     assert (status, trailers["x-http-status"]) == (grpc.StatusCode.UNIMPLEMENTED, "501")
     assert "chat/completions" in error["message"]

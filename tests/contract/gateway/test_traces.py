@@ -262,7 +262,7 @@ async def test_statuses_details_and_trailers_are_equal_with_and_without_tracing(
         attempt.fail("STEP_FAILED", retryable=False)
 
     await mesh.add_engine(fail)
-    bodies: tuple[dict[str, Any], ...] = ({}, {"stream": True}, {"model": "none"}, {"n": 2}, {"messages": []}, {"max_tokens": 10**6})
+    bodies: tuple[dict[str, Any], ...] = ({}, {"stream": True}, {"model": "none"}, {"n": 0}, {"messages": []}, {"max_tokens": 10**6})
     seen = []
     for endpoint in (None, collector.endpoint):
         gateway = await mesh.start_gateway(otlp_endpoint=endpoint, trace_sample_ratio=1.0, log_level="CRITICAL")

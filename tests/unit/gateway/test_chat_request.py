@@ -7,9 +7,20 @@ import pytest
 
 from services.gateway.chat_fields import NO_OP_VALUES, SUPPORTED, TOLERATED
 from services.gateway.chat_request import parse_chat
-from services.gateway.request import MAX_STOP_CHARS, SEED_MAX, SEED_MIN, GenerationRequest, Message
+from services.gateway.request import MAX_LOGIT_BIASES, MAX_STOP_CHARS, SEED_MAX, SEED_MIN, GenerationRequest, Message, SamplingParams
 from services.kit.errors import FieldError
 
+SAMPLING = {
+    "temperature": 0,
+    "top_p": 0.5,
+    "seed": -7,
+    "top_k": 40,
+    "min_p": 0.25,
+    "repetition_penalty": 1.5,
+    "frequency_penalty": -2,
+    "presence_penalty": 2,
+    "logit_bias": {"0": -100, "49151": 0.5},
+}
 USER = {"role": "user", "content": "hi"}
 ABSENT = object()
 
@@ -40,9 +51,24 @@ def test_parse_chat_missing_seed_is_fresh_each_time() -> None:
 
 
 def test_parse_chat_explicit_values_are_kept() -> None:
-    request = parse(temperature=0, top_p=0.5, seed=-7, stop="x", max_tokens=3, stream=True, stream_options={"include_usage": True}, n=1)
-    assert (request.sampling.temperature, request.sampling.top_p, request.sampling.seed) == (0.0, 0.5, -7)
+    fields = {"stop": "x", "max_tokens": 3, "stream": True, "stream_options": {"include_usage": True}, "n": 16}
+    fields |= {"min_tokens": 2, "stop_token_ids": [4, 0], "ignore_eos": True, "include_stop_str_in_output": True}
+    request = parse(**SAMPLING, **fields, logprobs=True, top_logprobs=20)
+    assert request.sampling == SamplingParams(0.0, 0.5, -7, 40, 0.25, 1.5, -2.0, 2.0, ((0, -100.0), (49151, 0.5)))
     assert (request.stop, request.max_output_tokens, request.stream, request.include_usage) == (("x",), 3, True, True)
+    assert (request.num_choices, request.min_output_tokens, request.stop_token_ids) == (16, 2, (4, 0))
+    assert (request.ignore_eos, request.include_stop, request.num_logprobs, request.num_prompt_logprobs) == (True, True, 20, None)
+
+
+def test_parse_chat_values_that_ask_for_nothing_are_the_defaults() -> None:
+    nothing = {"top_k": 0, "min_p": 0, "repetition_penalty": 1, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}}
+    nothing |= {"logprobs": False, "n": 1, "min_tokens": 0, "stop_token_ids": [], "ignore_eos": False, "include_stop_str_in_output": False}
+    assert parse(seed=1, **nothing) == parse(seed=1, top_k=-1) == parse(seed=1)
+
+
+@pytest.mark.parametrize(("fields", "expected"), [({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 3}, 3), ({}, None)])
+def test_parse_chat_logprobs_are_of_the_chosen_tokens_and_so_many_likeliest(fields: dict[str, Any], expected: int | None) -> None:
+    assert parse(**fields).num_logprobs == expected
 
 
 @pytest.mark.parametrize("name", sorted((SUPPORTED | set(TOLERATED) | set(NO_OP_VALUES)) - {"model", "messages"}))
@@ -59,15 +85,6 @@ def test_parse_chat_no_op_value_is_accepted(name: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("frequency_penalty", 0.1),
-        ("frequency_penalty", False),
-        ("presence_penalty", -1),
-        ("presence_penalty", "0"),
-        ("logprobs", True),
-        ("logprobs", 0),
-        ("top_logprobs", 0),
-        ("top_logprobs", 5),
-        ("logit_bias", {"1": 5}),
         ("tools", [{"type": "function", "function": {"name": "f"}}]),
         ("tools", {}),
         ("tool_choice", "required"),
@@ -89,8 +106,6 @@ def test_parse_chat_no_op_value_is_accepted(name: str, value: object) -> None:
         ("moderation", {}),
         ("prompt_cache_options", {}),
         ("prompt_cache_retention", "24h"),
-        ("n", 2),
-        ("n", 128),
     ],
 )
 def test_parse_chat_known_wish_that_is_not_served_is_refused_by_name(name: str, value: object) -> None:
@@ -98,7 +113,7 @@ def test_parse_chat_known_wish_that_is_not_served_is_refused_by_name(name: str, 
     assert (error.param, error.reason) == (name, "UNSUPPORTED_FIELD")
 
 
-@pytest.mark.parametrize("name", ["max_tokns", "temprature", "top_k", "min_p", "ignore_eos", "prompt", "Model", "", "x" * 5000, "\u4f60"])
+@pytest.mark.parametrize("name", ["max_tokns", "temprature", "top_a", "best_of", "ignore_eso", "prompt", "Model", "", "x" * 5000, "\u4f60"])
 def test_parse_chat_unknown_field_is_refused_by_name(name: str) -> None:
     error = refused(**{name: 0})
     assert error.reason == "UNKNOWN_FIELD"
@@ -138,7 +153,49 @@ def test_parse_chat_unknown_field_is_refused_by_name(name: str) -> None:
         ({"top_p": 0}, "top_p"),
         ({"top_p": 1.1}, "top_p"),
         ({"n": 0}, "n"),
-        ({"n": 1000}, "n"),
+        ({"n": 17}, "n"),
+        ({"n": True}, "n"),
+        ({"top_k": -2}, "top_k"),
+        ({"top_k": 1.0}, "top_k"),
+        ({"top_k": 2**31}, "top_k"),
+        ({"min_p": -0.1}, "min_p"),
+        ({"min_p": 1.1}, "min_p"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"repetition_penalty": 2.1}, "repetition_penalty"),
+        ({"frequency_penalty": 2.1}, "frequency_penalty"),
+        ({"frequency_penalty": False}, "frequency_penalty"),
+        ({"presence_penalty": -2.1}, "presence_penalty"),
+        ({"presence_penalty": "0"}, "presence_penalty"),
+        ({"logit_bias": [1]}, "logit_bias"),
+        ({"logit_bias": {"-1": 1}}, "logit_bias"),
+        ({"logit_bias": {"AI": 1}}, "logit_bias"),
+        ({"logit_bias": {"01": 1}}, "logit_bias"),
+        ({"logit_bias": {"1.0": 1}}, "logit_bias"),
+        ({"logit_bias": {"": 1}}, "logit_bias"),
+        ({"logit_bias": {"\u0661": 1}}, "logit_bias"),
+        ({"logit_bias": {"1" * 5000: 1}}, "logit_bias"),
+        ({"logit_bias": {"1": 100.5}}, "logit_bias"),
+        ({"logit_bias": {"1": -1e9}}, "logit_bias"),
+        ({"logit_bias": {"1": None}}, "logit_bias"),
+        ({"logit_bias": {"1": True}}, "logit_bias"),
+        ({"logit_bias": {"1": float("nan")}}, "logit_bias"),
+        ({"logit_bias": {str(token_id): 1 for token_id in range(MAX_LOGIT_BIASES + 1)}}, "logit_bias"),
+        ({"logprobs": 0}, "logprobs"),
+        ({"logprobs": 5}, "logprobs"),
+        ({"top_logprobs": 0}, "top_logprobs"),
+        ({"logprobs": False, "top_logprobs": 5}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": -1}, "top_logprobs"),
+        ({"min_tokens": -1}, "min_tokens"),
+        ({"min_tokens": 6, "max_tokens": 5}, "min_tokens"),
+        ({"min_tokens": 6, "max_tokens": 9, "max_completion_tokens": 5}, "min_tokens"),
+        ({"stop_token_ids": 5}, "stop_token_ids"),
+        ({"stop_token_ids": ["5"]}, "stop_token_ids"),
+        ({"stop_token_ids": [True]}, "stop_token_ids"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids"),
+        ({"stop_token_ids": list(range(17))}, "stop_token_ids"),
+        ({"ignore_eos": 1}, "ignore_eos"),
+        ({"include_stop_str_in_output": "yes"}, "include_stop_str_in_output"),
         ({"n": 1.0}, "n"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": -1}, "max_tokens"),

@@ -1,0 +1,31 @@
+"""Refuses fields by their names: unknown ones, and known ones that ask for something that is not served."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from services.kit.errors import FieldError
+
+
+def check_no_op(param: str, value: object, accepted: tuple[object, ...]) -> None:
+    """Raises UNSUPPORTED_FIELD unless `value` is null or one of `accepted`."""
+    if value is None or any(_same(value, no_op) for no_op in accepted):
+        return
+    raise FieldError(param, f"{param} is not supported; leave it out", reason="UNSUPPORTED_FIELD")
+
+
+def unknown_field(path: str) -> FieldError:
+    """The refusal of a field that the API does not have; the path is cut to what fits an error."""
+    shown = path if len(path) <= 100 else path[:100] + "..."
+    return FieldError(shown, f"unknown field {shown!a}; check its spelling", reason="UNKNOWN_FIELD")
+
+
+def check_known(path: str, value: Mapping[str, Any], known: frozenset[str]) -> None:
+    """Raises UNKNOWN_FIELD for the first key of `value` that is not in `known`."""
+    for name in value:
+        if name not in known:
+            raise unknown_field(f"{path}.{name}")
+
+
+def _same(value: object, no_op: object) -> bool:
+    """Equality that keeps true apart from 1."""
+    return value == no_op and isinstance(value, bool) == isinstance(no_op, bool)
