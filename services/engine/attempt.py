@@ -2,7 +2,7 @@
 
 from services.engine.attempts import AttemptRequest
 from services.engine.outcome import AttemptEnd, Counts, Failed, Finished, outcome_of
-from services.engine.sequence import Ended, EndReason, Sequence
+from services.engine.sequence import EndReason, Sequence
 from services.engine.session import Session
 from services.engine.text import TextStream
 from services.engine.token_bytes import TokenBytes
@@ -47,16 +47,13 @@ class Attempt:
         """Whether a stop string is complete."""
         return self._text.matched_stop is not None
 
-    def replay(self) -> tuple[str, Ended | None]:
-        """Run the delivered tokens through the text. Returns text that is still owed, and the end of an answer that is complete already."""
-        request = self.request
-        delivered = request.delivered_token_ids
+    def replay(self) -> tuple[str, EndReason | None]:
+        """Run the delivered tokens through the text. Returns text that is still owed, and why the answer is complete already, if it is."""
+        delivered = self.request.delivered_token_ids
         text = "".join(self._text.push(token_id) for token_id in delivered)
         if self.is_stopped:
-            return text, Ended(self.sequence_id, EndReason.STOP)
-        if request.include_stop and delivered and delivered[-1] in request.stop_token_ids and len(delivered) > request.min_output_tokens:
-            return text, Ended(self.sequence_id, EndReason.STOP, stop_token_id=delivered[-1])
-        return text, Ended(self.sequence_id, EndReason.LENGTH) if len(delivered) >= request.max_output_tokens else None
+            return text, EndReason.STOP
+        return text, EndReason.LENGTH if len(delivered) >= self.request.max_output_tokens else None
 
     def sequence(self) -> Sequence:
         """What the batcher has to do."""
@@ -78,7 +75,6 @@ class Attempt:
             ignore_eos=request.ignore_eos,
             min_output_tokens=request.min_output_tokens,
             stop_token_ids=frozenset(request.stop_token_ids),
-            include_stop=request.include_stop,
             num_logprobs=request.num_logprobs,
             num_prompt_logprobs=None if request.delivered_token_ids else request.num_prompt_logprobs,
             cache_salt=request.cache_salt,
@@ -92,9 +88,11 @@ class Attempt:
         self.num_output += 1
         return self._text.push(token_id)
 
-    def rest_of_text(self, reason: EndReason) -> str:
-        """Text held back that is now certain; none when another attempt may go on."""
-        return "" if isinstance(self.outcome(reason, 0), Failed) else self._text.finish()
+    def rest_of_text(self, reason: EndReason, stop_token_id: int | None = None) -> str:
+        """Text held back that is now certain, then that of the token that ended it, if wanted; none when another attempt may go on."""
+        if isinstance(self.outcome(reason, 0), Failed):
+            return ""
+        return self._text.finish(stop_token_id if self.request.include_stop and not self.is_stopped else None)
 
     def outcome(self, reason: EndReason, num_recomputed: int, stop_token_id: int | None = None) -> Finished | Failed:
         """How the attempt ended, with its final counts."""

@@ -201,7 +201,7 @@ class Engine:
         if text:
             session.add_delta(attempt.sequence_id, request.attempt_id, self._step, None, text)
         if complete is not None:
-            self._finish(attempt, complete)
+            self._finish(attempt, Ended(attempt.sequence_id, complete))
 
     async def _read_reports(self) -> None:
         while True:
@@ -245,7 +245,7 @@ class Engine:
 
     def _finish(self, attempt: Attempt, ended: Ended) -> None:
         """The only way out for an attempt. It lives on until its record is durable."""
-        if text := attempt.rest_of_text(ended.reason):
+        if text := attempt.rest_of_text(ended.reason, ended.stop_token_id):
             attempt.session.add_delta(attempt.sequence_id, attempt.request.attempt_id, self._step, None, text)
         end = attempt.end(attempt.outcome(ended.reason, ended.num_discarded, ended.stop_token_id))
         if ended.reason in _FAULTS:  # The step loop's log names sequences only.
