@@ -8,7 +8,7 @@ from services.gateway.openai_json import dump, encode_text, fingerprint, on_one_
 
 
 class CompletionWriter:
-    """Chunks of one stream, each as one complete server-sent event in bytes. With echo the first chunk of a choice begins with the prompt."""
+    """Chunks of one stream, each as one complete server-sent event in bytes; an echoed prompt begins the first chunk of every choice."""
 
     def __init__(self, accepted: Accepted) -> None:
         self._head = "data: " + dump(_head(accepted))[:-1]

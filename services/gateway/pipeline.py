@@ -77,8 +77,9 @@ class Pipeline:
             model = self.models.resolve(request.model, identity)
             with self.admission.enter():
                 prompt = await self._encode(model, request)
+                echo = await self._echo(model, request, prompt)
                 charge = self._open(call, identity, request, model, prompt)
-                charge.echo = await self._echo(model, request, prompt)
+                charge.echo = echo
                 try:
                     await self._generate(charge, answer)
                 finally:
@@ -191,6 +192,6 @@ def _fit(num_prompt_tokens: int, request: GenerationRequest, max_context_tokens:
         "prompt_tokens": str(num_prompt_tokens),
         "max_output_tokens": str(needed),
         "max_context_tokens": str(max_context_tokens),
-        "param": request.input_field if room < 1 else "max_completion_tokens" if asked else "min_tokens",
+        "param": request.input_field if room < 1 else request.limit_field if asked else "min_tokens",
     }
     raise ContextLengthExceeded(f"the model's context holds {max_context_tokens} tokens; the request needs {wish}", metadata=facts)

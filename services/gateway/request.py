@@ -67,6 +67,11 @@ class GenerationRequest:
         """The field that the model's input came in."""
         return "messages" if self.prompt is None else "prompt"
 
+    @property
+    def limit_field(self) -> str:
+        """The field that bounds the output."""
+        return "max_completion_tokens" if self.prompt is None else "max_tokens"
+
 
 def fresh_seed() -> int:
     """A random 64-bit seed, for requests that name none."""
