@@ -1,4 +1,4 @@
-"""One supervised process: started when its dependencies are ready, restarted with back-off when it dies, stopped once."""
+"""One supervised process: started when its dependencies are ready, restarted with back-off when it dies or hangs, stopped once."""
 
 import asyncio
 import logging
@@ -13,6 +13,9 @@ from deploy.local.process import ProcessIdentity
 
 _log = logging.getLogger(__name__)
 _PROBE_INTERVAL_S = 0.1
+LIVENESS_INTERVAL_S = 5.0
+MAX_SILENCES = 3
+"""Questions in a row without an answer that a ready child survives, less one; a probe bounds each by its own time-out."""
 
 
 class Running(Protocol):
@@ -111,10 +114,26 @@ class Child:
         return alive_s
 
     async def _watch(self, running: Running) -> None:
+        """Returns when the process is gone, by itself or because it gave no answer any more."""
+        silent = ""
         async with asyncio.TaskGroup() as group:
-            probing = group.create_task(self._await_ready())
-            self._last_exit = describe_exit(await running.wait())
+            probing = group.create_task(self._until_silent())
+            dying = group.create_task(running.wait())
+            await asyncio.wait({probing, dying}, return_when=asyncio.FIRST_COMPLETED)
+            if not dying.done():
+                silent = "did not answer: "
+                running.kill_group()
+            self._last_exit = silent + describe_exit(await dying)
             probing.cancel()
+
+    async def _until_silent(self) -> None:
+        """Wait until the child is ready, and then until it does not answer any more."""
+        await self._await_ready()
+        num_silences = 0
+        while num_silences < MAX_SILENCES:
+            await self._clock.sleep(LIVENESS_INTERVAL_S)
+            is_alive = self.spec.alive is None or await self.spec.alive()
+            num_silences = 0 if is_alive else num_silences + 1
 
     async def _await_ready(self) -> None:
         while not await self.spec.probe():

@@ -8,7 +8,11 @@ from deploy.local.probes import Probe
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """One process of the mesh. `after` names the children that must be ready first; `grace_s` is the time from SIGTERM to SIGKILL."""
+    """One process of the mesh. `after` names the children that must be ready first; `grace_s` is the time from SIGTERM to SIGKILL.
+
+    `alive` is asked as long as the child is ready: a child that gives no answer several times in a row is killed and started again. It has
+    to be true of a child that cannot do its work for the fault of another. Without it only the child's death counts.
+    """
 
     name: str
     argv: tuple[str, ...]
@@ -17,6 +21,7 @@ class ChildSpec:
     after: frozenset[str] = frozenset()
     ports: Mapping[str, int] = field(default_factory=dict)
     grace_s: float = 10.0
+    alive: Probe | None = None
 
 
 def levels(specs: Sequence[ChildSpec]) -> list[list[ChildSpec]]:

@@ -11,22 +11,37 @@ from services.kit import channel, status
 
 _TIMEOUT_S = 5.0
 _HEALTH_TIMEOUT_S = 2.0
+_ALIVE_TIMEOUT_S = 5.0
 
 
 def grpc_health(port: int) -> Probe:
     """Ready when the standard health service on the loopback `port` says SERVING for the whole server."""
 
     async def probe() -> bool:
-        if not await probes.is_listening(port):
-            return False
-        async with channel.connect(f"127.0.0.1:{port}") as connection:
-            try:
-                answer = await health_pb2_grpc.HealthStub(connection).Check(health_pb2.HealthCheckRequest(), timeout=_HEALTH_TIMEOUT_S)
-            except grpc.aio.AioRpcError:
-                return False
-            return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+        return await _ask_health(port, _HEALTH_TIMEOUT_S) == int(health_pb2.HealthCheckResponse.SERVING)
 
     return probe
+
+
+def grpc_alive(port: int, timeout_s: float = _ALIVE_TIMEOUT_S) -> Probe:
+    """Alive when the standard health service on the loopback `port` says anything at all within the time-out."""
+
+    async def probe() -> bool:
+        return await _ask_health(port, timeout_s) is not None
+
+    return probe
+
+
+async def _ask_health(port: int, timeout_s: float) -> int | None:
+    """What the health service says of the whole server; None when nobody answers."""
+    if not await probes.is_listening(port):
+        return None
+    async with channel.connect(f"127.0.0.1:{port}") as connection:
+        try:
+            answer = await health_pb2_grpc.HealthStub(connection).Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)
+        except grpc.aio.AioRpcError:
+            return None
+        return int(answer.status)
 
 
 class Scheduler:

@@ -48,4 +48,5 @@ def child(home: Home, ports: PortPlan, after: frozenset[str]) -> ChildSpec:
         after=after,
         ports={"http": ports.edge_http, "tls": ports.edge_tls, "admin": ports.envoy_admin},
         grace_s=5.0,
+        alive=probes.http(ports.envoy_admin, "/ready"),
     )

@@ -33,4 +33,5 @@ def child(home: Home, ports: PortPlan) -> ChildSpec:
         probe=probes.http(ports.etcd_client, "/health", b'"health":"true"'),
         ports={"client": ports.etcd_client, "peer": ports.etcd_peer},
         grace_s=5.0,
+        alive=probes.http(ports.etcd_client, "/version"),
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from deploy.local import binaries, broker, envoy, etcd
 from deploy.local.broker import BrokerKind
 from deploy.local.child_spec import ChildSpec
-from deploy.local.clients import grpc_health
+from deploy.local.clients import grpc_alive, grpc_health
 from deploy.local.service_environ import service_environ
 from deploy.local.settings import Settings
 
@@ -51,4 +51,5 @@ def _service(name: str, settings: Settings) -> ChildSpec:
         after=frozenset({etcd.NAME}),
         ports={"grpc": grpc_port, "metrics": metrics_port},
         grace_s=_NODE_GRACE_S if name == "node" else _SERVICE_GRACE_S,
+        alive=grpc_alive(grpc_port),
     )

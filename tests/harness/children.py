@@ -58,6 +58,8 @@ class FakeProcess:
 
     def kill_group(self) -> None:
         self.num_group_kills += 1
+        if self._exit.empty():
+            self._exit.put_nowait(-9)
 
     def die(self, status: int) -> None:
         """End by itself with an exit status."""

@@ -21,6 +21,14 @@ from deploy.local.supervisor import Supervisor
 from services.kit.etcd import EtcdClient
 from tests.harness.broker import free_ports
 from tests.harness.children import Board
+from tests.harness.eventually import eventually
+
+
+class ShortPauses(SystemClock):
+    """Real time with pauses of at most a tenth of a second."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(min(seconds, 0.1))
 
 
 class Servers:
@@ -36,12 +44,16 @@ class Servers:
         self.board = Board()
         self.stop = asyncio.Event()
         launcher = Launcher(self.home, os.environ)
-        self.supervisor = Supervisor(specs, launcher, SystemClock(), self.board.publish, housekeep=lambda: None)
+        self.supervisor = Supervisor(specs, launcher, ShortPauses(), self.board.publish, housekeep=lambda: None)
 
     def identity(self, name: str) -> ProcessIdentity:
         (found,) = [status.identity for status in self.board.statuses if status.name == name]
         assert found is not None
         return found
+
+    def identity_now(self, name: str) -> ProcessIdentity | None:
+        """None while it is down."""
+        return next(status.identity for status in self.board.statuses if status.name == name)
 
     def registry(self) -> EtcdClient:
         return EtcdClient([f"127.0.0.1:{self.ports['client']}"])
@@ -70,6 +82,24 @@ async def test_supervisor_repairs_a_killed_etcd_with_its_data(servers: Servers) 
     await client.close()
     assert found is not None and found.value == b"value"
     assert servers.identity("etcd") != killed
+
+
+async def test_supervisor_replaces_a_frozen_etcd_and_keeps_its_data(servers: Servers) -> None:
+    client = servers.registry()
+    await client.put("/kept", b"value")
+    await client.close()
+    frozen = servers.identity("etcd")
+
+    frozen.signal(signal.SIGSTOP)
+    await eventually(lambda: servers.identity_now("etcd") not in (None, frozen), 40)
+    await servers.board.until_all(ChildState.READY)
+
+    client = servers.registry()
+    found = await client.get("/kept")
+    await client.close()
+    assert found is not None and found.value == b"value"
+    (status,) = [status for status in servers.board.statuses if status.name == "etcd"]
+    assert (status.num_restarts, status.last_exit) == (1, "did not answer: killed by SIGKILL")
 
 
 async def test_supervisor_stopped_frees_every_port(servers: Servers) -> None:

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 
 from deploy.local.backoff import HEALTHY_AFTER_S
+from deploy.local.child import LIVENESS_INTERVAL_S, MAX_SILENCES
 from deploy.local.child_spec import ChildSpec
 from deploy.local.mesh_status import ChildState
 from deploy.local.supervisor import HOUSEKEEPING_INTERVAL_S, Supervisor
@@ -16,16 +17,26 @@ from tests.harness.children import TIMEOUT_S, Board, FakeLauncher, ManualClock
 
 
 class Readiness:
-    """Health answers that a test controls; ready unless told otherwise."""
+    """Health answers that a test controls; ready and alive unless told otherwise."""
 
     def __init__(self) -> None:
         self.unready: set[str] = set()
+        self.silent: set[str] = set()
+        self.asked: asyncio.Queue[str] = asyncio.Queue()
+        """Who was asked whether it is alive."""
+        self.probed: asyncio.Queue[str] = asyncio.Queue()
+        """Who was asked whether it is ready."""
 
     def spec(self, name: str, *after: str, grace_s: float = 7.0) -> ChildSpec:
         async def probe() -> bool:
+            self.probed.put_nowait(name)
             return name not in self.unready
 
-        return ChildSpec(name=name, argv=(name,), probe=probe, after=frozenset(after), grace_s=grace_s)
+        async def alive() -> bool:
+            self.asked.put_nowait(name)
+            return name not in self.silent
+
+        return ChildSpec(name=name, argv=(name,), probe=probe, after=frozenset(after), grace_s=grace_s, alive=alive)
 
 
 class Rig:
@@ -133,6 +144,56 @@ async def test_supervisor_leaves_other_children_alone_when_one_dies(start: Start
         assert rig.board.states()["gateway"] is ChildState.READY
 
     assert len(rig.launcher.started["gateway"]) == 1
+
+
+async def test_supervisor_kills_and_restarts_a_ready_child_that_is_silent_several_times_in_a_row(start: Start) -> None:
+    health = Readiness()
+    async with start(health.spec("router")) as rig:
+        await rig.board.until_all(ChildState.READY)
+        health.silent.add("router")
+        for _ in range(MAX_SILENCES):
+            assert rig.launcher.started["router"][0].num_group_kills == 0
+            await ask(rig, health)
+        await rig.board.until_all(ChildState.BACKING_OFF)
+        (status,) = rig.board.statuses
+        assert status.last_exit == "did not answer: killed by SIGKILL"
+        health.silent.clear()
+        rig.clock.advance(1)
+        await rig.board.until_all(ChildState.READY)
+
+    assert len(rig.launcher.started["router"]) == 2
+
+
+async def test_supervisor_leaves_a_child_alone_that_answers_now_and_then(start: Start) -> None:
+    health = Readiness()
+    async with start(health.spec("router")) as rig:
+        await rig.board.until_all(ChildState.READY)
+        for number in range(3 * MAX_SILENCES):
+            health.silent = set() if number % MAX_SILENCES == 0 else {"router"}
+            await ask(rig, health)
+        assert rig.board.states() == {"router": ChildState.READY}
+
+    assert len(rig.launcher.started["router"]) == 1
+
+
+async def test_supervisor_does_not_ask_a_child_whether_it_is_alive_before_it_is_ready(start: Start) -> None:
+    health = Readiness()
+    health.unready.add("router")
+    health.silent.add("router")
+    async with start(health.spec("router")) as rig:
+        await rig.board.until_all(ChildState.STARTING)
+        for _ in range(2 * MAX_SILENCES):
+            await health.probed.get()
+            rig.clock.advance(LIVENESS_INTERVAL_S)
+        assert health.asked.empty()
+
+    assert len(rig.launcher.started["router"]) == 1
+
+
+async def ask(rig: Rig, health: Readiness) -> None:
+    """Let the time of one question pass."""
+    rig.clock.advance(LIVENESS_INTERVAL_S)
+    await health.asked.get()
 
 
 async def test_supervisor_stops_in_reverse_order_with_each_childs_grace(start: Start) -> None:
