@@ -1,14 +1,17 @@
 """A runner without numbers: the next token is a pure function of the whole context, so that the rest of the mesh can be tested."""
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
-from services.engine.runner import ModelInfo, RunnerSettings, SequenceSlice, StepOutput
+from services.engine.runner import ModelInfo, RunnerSettings, SequenceSlice, StepOutput, TokenLogprobs
 from services.engine.token_bytes import TokenBytes
 from services.kit.model_store import TOKENIZER, ModelStore
 
 _MASK = (1 << 64) - 1
+_LN_2 = math.log(2)
 _START = 0x9E3779B97F4A7C15
 
 
@@ -17,6 +20,8 @@ class SimRunner:
 
     A wrong block table, a block given away too early or a position computed twice therefore changes the output, as in a real model.
     Tokens are drawn from those that are whole UTF-8 text. `eos_every` n makes about every n-th token the end of sequence; 0 never does.
+    Forbidden tokens never come, nor those with a bias of -100; one with a bias of 100 always comes. Log-probabilities are made up, but
+    belong to a distribution: the token's own is ln(1/2), the others halve.
     """
 
     def __init__(
@@ -74,10 +79,19 @@ class SimRunner:
 
     def _compute(self, part: SequenceSlice) -> StepOutput:
         digest = _START if part.start == 0 else self._digests[self._slot(part, part.start - 1)]
+        output = StepOutput(part.sequence_id, None)
+        scored = []
         for position, token_id in enumerate(part.token_ids, part.start):
             digest = _mix(digest, token_id)
             self._digests[self._slot(part, position)] = digest
-        return StepOutput(part.sequence_id, self._sample(part, digest) if part.samples else None)
+            if part.num_prompt_logprobs is not None and position + 1 < part.num_prompt:
+                scored.append(self._logprobs(digest, part.context[position + 1], part.num_prompt_logprobs))
+        output.prompt_logprobs = scored
+        if part.samples:
+            output.token_id = self._sample(part, digest)
+            if part.num_logprobs is not None:
+                output.logprobs = self._logprobs(digest, output.token_id, part.num_logprobs)
+        return output
 
     def _slot(self, part: SequenceSlice, position: int) -> int:
         block, offset = divmod(position, self.info.block_size)
@@ -86,9 +100,24 @@ class SimRunner:
     def _sample(self, part: SequenceSlice, digest: int) -> int:
         if part.sampling.temperature > 0:
             digest = _mix(_mix(_mix(digest, part.sampling.seed & _MASK), part.choice), part.output_position)
-        if self._eos_every and digest % self._eos_every == 0:
-            return min(self.info.eos_token_ids)
-        return self._token_ids[(digest >> 20) % len(self._token_ids)]
+        biases = part.sampling.logit_bias
+        banned = part.forbidden.union(token for token, bias in biases if bias <= -100)
+        if wanted := [token for token, bias in biases if bias >= 100 and token not in banned]:
+            return wanted[(digest >> 20) % len(wanted)]
+        end = min(self.info.eos_token_ids)
+        if self._eos_every and digest % self._eos_every == 0 and end not in banned:
+            return end
+        return next((token for token in self._tokens(digest) if token not in banned), end)
+
+    def _tokens(self, digest: int) -> Iterator[int]:
+        """All tokens of text, each once, beginning where the digest says."""
+        begin, size = digest >> 20, len(self._token_ids)
+        return (self._token_ids[(begin + step) % size] for step in range(size))
+
+    def _logprobs(self, digest: int, token_id: int, num_top: int) -> TokenLogprobs:
+        others = (token for token in self._tokens(digest) if token != token_id)
+        top = [token_id, *islice(others, max(0, num_top - 1))][:num_top]
+        return TokenLogprobs(token_id, -_LN_2, tuple((token, -_LN_2 * rank) for rank, token in enumerate(top, 1)))
 
 
 def _mix(digest: int, value: int) -> int:
