@@ -45,6 +45,7 @@ class FakeDispatcher:
 
     async def admit(self, want: Want) -> Grant:
         self.wants.append(want)
+        number = len(self.wants)
         await asyncio.sleep(0)
         answer = self.answers.pop(0) if self.answers else ""
         if isinstance(answer, InferwayError):
@@ -53,7 +54,7 @@ class FakeDispatcher:
             self.waiting.set()
             await asyncio.Event().wait()
         self.held.add(want.want_id)
-        return Grant(want.want_id, f"r{len(self.wants)}", f"10.0.0.{len(self.wants)}:1", want.model_version, 0)
+        return Grant(want.want_id, f"r{number}", f"10.0.0.{number}:1", want.model_version, 0)
 
     def first_token(self, want_id: str) -> None:
         assert want_id in self.held

@@ -25,6 +25,7 @@ _DEADLINE_S = 0.03
 class Plan:
     """Per attempt the sizes of its deltas and its end; what the router answers; what the client does, after how many turns of the loop."""
 
+    num_choices: int
     attempts: tuple[tuple[tuple[int, ...], str], ...]
     refusals: tuple[bool, ...]
     client: str
@@ -36,8 +37,9 @@ class Plan:
 
 PLANS = st.builds(
     Plan,
-    attempts=st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=4).map(tuple), st.sampled_from(ENDS)), max_size=3).map(tuple),
-    refusals=st.lists(st.booleans(), max_size=3).map(tuple),
+    num_choices=st.sampled_from([1, 1, 2, 4]),
+    attempts=st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=4).map(tuple), st.sampled_from(ENDS)), max_size=8).map(tuple),
+    refusals=st.lists(st.booleans(), max_size=4).map(tuple),
     client=st.sampled_from(["stays", "cancels", "drained"]),
     turns=st.integers(0, 8),
     stream=st.booleans(),
@@ -70,11 +72,12 @@ def play(attempt: FakeAttempt, sizes: tuple[int, ...], end: str) -> None:
             attempt.finish(EndReason(reason))
 
 
-async def listen(answer: Answer, heard: list[str]) -> InferwayError | None:
+async def listen(answer: Answer, heard: dict[int, str]) -> InferwayError | None:
     try:
         await answer.accepted()
         async for pieces in answer.pieces():
-            heard += [piece.text for piece in pieces]
+            for piece in pieces:
+                heard[piece.index] = heard.get(piece.index, "") + piece.text
     except InferwayError as error:
         return error
     return None
@@ -96,22 +99,24 @@ async def carry_out(plan: Plan) -> None:
         bench.replicas.scripts = [lambda attempt, sizes=sizes, end=end: play(attempt, sizes, end) for sizes, end in plan.attempts]
         if not plan.engine_answers_cancel:
             bench.replicas.on_cancel = lambda attempt: None
-        answer = bench.start(stream=plan.stream, max_output_tokens=plan.max_output_tokens)
-        heard: list[str] = []
+        answer = bench.start(num_choices=plan.num_choices, stream=plan.stream, max_output_tokens=plan.max_output_tokens)
+        heard: dict[int, str] = {}
         error, _ = await asyncio.gather(listen(answer, heard), act(plan, bench, answer))
         await bench.idle()
-        check(bench, answer, "".join(heard), error)
+        assert set(heard) <= set(range(plan.num_choices))
+        check(bench, answer, list(heard.values()), error)
 
 
-def check(bench: Bench, answer: Answer, text: str, error: InferwayError | None) -> None:
+def check(bench: Bench, answer: Answer, texts: list[str], error: InferwayError | None) -> None:
     returned = Counter(want_id for want_id, _ in bench.dispatcher.dones)
     assert set(returned) == {attempt.attempt.attempt_id for attempt in bench.replicas.attempts}
     assert set(returned.values()) <= {1}
     assert len(bench.records.records) == (1 if bench.dispatcher.wants else 0)
-    assert TEXT.startswith(text)
+    assert all(TEXT.startswith(text) for text in texts)
     for record in bench.records.records:
         event(record.outcome.value)
-        check_bill(record, text)
+        check_bill(record, sum(map(len, texts)))
+        assert record.num_attempts >= len(bench.replicas.attempts)
         if error is None:
             usage = answer.ending.usage
             assert (usage.prompt_tokens, usage.completion_tokens) == (record.prompt_tokens, record.completion_tokens)
@@ -120,15 +125,15 @@ def check(bench: Bench, answer: Answer, text: str, error: InferwayError | None) 
             assert error.reason == record.error_reason
 
 
-def check_bill(record: SealedRequest, text: str) -> None:
+def check_bill(record: SealedRequest, num_heard: int) -> None:
     billed = (record.prompt_tokens, record.completion_tokens)
     match record.outcome:
         case Outcome.FINISHED | Outcome.INTERRUPTED:
-            assert billed == (len(PROMPT), len(text))
+            assert billed == (len(PROMPT), num_heard)
         case Outcome.FAILED:
             assert billed == (0, 0)
         case Outcome.CANCELLED | Outcome.DEADLINE:
-            assert billed in ((0, 0), (len(PROMPT), len(text)))
+            assert billed in ((0, 0), (len(PROMPT), num_heard))
 
 
 @settings(max_examples=120, deadline=None)
