@@ -163,3 +163,31 @@ def test_encode_lets_other_threads_run() -> None:
         time.sleep(0)
         turns += 1
     assert turns > 10
+
+
+BEGIN_RULE = {
+    "type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "<|start|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+    "special_tokens": {"<|start|>": {"id": "<|start|>", "ids": [START], "tokens": ["<|start|>"]}},
+}
+
+
+@pytest.mark.parametrize(("rule", "prefix"), [(None, []), (BEGIN_RULE, [START])], ids=["none", "begin"])
+@pytest.mark.parametrize("text", ["sing of the sea", "<|start|>a<|end|>", " é😀\n"])
+def test_encode_text_has_the_tokenizers_own_beginning_and_no_other_control_token(text: str, rule: Any, prefix: list[int]) -> None:
+    ids = make(document={**tokenizer_document(), "post_processor": rule}).encode_text(text, ROOM)
+    assert ids[: len(prefix)] == prefix
+    assert not {START, END} & set(ids[len(prefix) :])
+    assert TINY.decode(ids) == text
+
+
+def test_decode_control_tokens_have_no_text() -> None:
+    assert TINY.decode([START, *TINY.encode_text("a", ROOM), END]) == "a"
+    assert TINY.decode([]) == ""
+
+
+def test_encode_text_far_beyond_the_context_is_refused() -> None:
+    with pytest.raises(ContextLengthExceeded) as caught:
+        TINY.encode_text("x" * 100_000, 8)
+    assert caught.value.metadata["param"] == "prompt"
