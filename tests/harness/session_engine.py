@@ -26,12 +26,22 @@ class PlayedAttempt:
     _num_said: int = 0
 
     def delta(self, text: str, num_tokens: int = 1, cached_prompt_tokens: int = 0) -> None:
-        """Says new text, made of `num_tokens` tokens."""
+        """Says new text, made of `num_tokens` tokens; where log-probabilities are asked for, the first token has all of the text."""
         first = len(self.start.delivered_token_ids) + self._num_said
         self._num_said += num_tokens
         token_ids = range(first + 100, first + 100 + num_tokens)
-        delta = engine_pb2.AttemptDelta(token_ids=token_ids, text=text, cached_prompt_tokens=cached_prompt_tokens)
+        logprobs = []
+        if self.start.HasField("num_logprobs"):
+            texts = [text.encode(), *[b""] * (num_tokens - 1)]
+            logprobs = [self._logprobs(token_id, token) for token_id, token in zip(token_ids, texts, strict=False)]
+        delta = engine_pb2.AttemptDelta(token_ids=token_ids, text=text, cached_prompt_tokens=cached_prompt_tokens, logprobs=logprobs)
         self._say(engine_pb2.AttemptEvent(attempt_id=self.start.attempt_id, delta=delta))
+
+    def _logprobs(self, token_id: int, token: bytes) -> engine_pb2.TokenLogprobs:
+        """The token itself is the likeliest; the others are made up."""
+        chosen = engine_pb2.TokenLogprob(token_id=token_id, token=token, logprob=-0.5)
+        others = [engine_pb2.TokenLogprob(token_id=rank, token=b"\xe2\x82", logprob=-rank) for rank in range(1, self.start.num_logprobs)]
+        return engine_pb2.TokenLogprobs(chosen=chosen, top=[chosen, *others][: self.start.num_logprobs])
 
     def finish(self, reason: engine_pb2.FinishReason = engine_pb2.FINISH_REASON_STOP, output_tokens: int | None = None) -> None:
         """Ends the attempt; it has made `output_tokens`, or what it said."""

@@ -14,6 +14,7 @@ from services.kit import status
 from services.kit.errors import InferwayError
 from tests.contract.gateway.conftest import Mesh
 from tests.harness.gateway_service import LIMITED_SECRET, SECRET, RunningGateway, credentials
+from tests.harness.session_engine import PlayedAttempt
 from tests.harness.tiny_model import NAME
 
 WAIT_S = 10.0
@@ -64,6 +65,71 @@ async def test_generate_sampling_reaches_the_engine(gateway: RunningGateway, mes
     attempt = (await mesh.engine.next_attempt()).start
     assert (attempt.sampling.temperature, attempt.sampling.top_p, attempt.sampling.seed) == (0.0, 0.25, 5)
     assert (list(attempt.stop), attempt.max_output_tokens) == (["a"], 2)
+
+
+async def test_generate_every_wish_reaches_the_engine(gateway: RunningGateway, mesh: Mesh) -> None:
+    sampling = pb.Sampling(
+        top_k=3, min_p=0.25, repetition_penalty=1.5, frequency_penalty=-1, presence_penalty=2, logit_bias={5: -100, 6: 1.5}
+    )
+    wishes = {"stop_token_ids": [7, 8], "min_tokens": 2, "ignore_eos": True, "include_stop": True}
+    await said(gateway, start(messages=[], prompt_token_ids=[9, 10], sampling=sampling, **wishes))
+    attempt = (await mesh.engine.next_attempt()).start
+    assert list(attempt.prompt_token_ids) == [9, 10]
+    found = attempt.sampling
+    assert (found.top_k, found.min_p, found.repetition_penalty) == (3, 0.25, 1.5)
+    assert (found.frequency_penalty, found.presence_penalty) == (-1, 2)
+    assert {bias.token_id: bias.bias for bias in found.logit_bias} == {5: -100, 6: 1.5}
+    assert (list(attempt.stop_token_ids), attempt.min_output_tokens, attempt.ignore_eos, attempt.include_stop) == ([7, 8], 2, True, True)
+    assert not attempt.HasField("num_logprobs")
+
+
+async def test_generate_choices_have_their_indexes_and_one_usage_at_the_end(mesh: Mesh) -> None:
+    def play(attempt: PlayedAttempt) -> None:
+        attempt.delta(f"say {attempt.start.choice}", num_tokens=attempt.start.choice + 1)
+        attempt.finish(engine_pb2.FINISH_REASON_LENGTH if attempt.start.choice == 1 else engine_pb2.FINISH_REASON_STOP)
+
+    await mesh.add_engine(play)
+    gateway = await mesh.start_gateway()
+    responses = await said(gateway, start(sampling=pb.Sampling(n=3, seed=4)))
+    kinds = [response.WhichOneof("event") for response in responses]
+    assert kinds == ["accepted", *["delta"] * (len(kinds) - 5), *["finished"] * 3, "usage"]
+    texts = dict.fromkeys(range(3), "")
+    for response in responses:
+        if response.HasField("delta"):
+            texts[response.delta.index] += response.delta.text
+    assert texts == {0: "say 0", 1: "say 1", 2: "say 2"}
+    ends = [(response.finished.index, response.finished.finish_reason) for response in responses[-4:-1]]
+    assert ends == [(0, "stop"), (1, "length"), (2, "stop")]
+    (record,) = await gateway.records()
+    usage = responses[-1].usage
+    assert (usage.prompt_tokens, usage.completion_tokens) == (record.prompt_tokens, record.completion_tokens) == (5, 6)
+    starts = [(await mesh.engine.next_attempt()).start for _ in range(3)]
+    assert {attempt.choice for attempt in starts} == {0, 1, 2}
+    assert {attempt.sampling.seed for attempt in starts} == {4}
+    assert len({attempt.attempt_id for attempt in starts}) == 3
+
+
+async def test_generate_logprobs_come_with_their_text(gateway: RunningGateway) -> None:
+    responses = await said(gateway, start(top_logprobs=2))
+    deltas = [response.delta for response in responses if response.HasField("delta")]
+    for delta in deltas:
+        assert b"".join(entry.chosen.token for entry in delta.logprobs) == delta.text.encode()
+    entries = [entry for delta in deltas for entry in delta.logprobs]
+    assert [(entry.chosen.token_id, entry.chosen.logprob, len(entry.top)) for entry in entries] == [
+        (100, -0.5, 2),
+        (101, -0.5, 2),
+        (102, -0.5, 2),
+    ]
+    assert not any(response.delta.logprobs for response in await said(gateway, start()))
+
+
+async def test_generate_refusal_of_the_engine_is_invalid_argument_and_bills_nothing(mesh: Mesh) -> None:
+    await mesh.add_engine(lambda attempt: attempt.fail("INVALID_FIELD", retryable=False))
+    gateway = await mesh.start_gateway()
+    error = await refusal(gateway, start())
+    assert (error.code, error.reason) == ("INVALID_ARGUMENT", "INVALID_FIELD")
+    (record,) = await gateway.records()
+    assert (record.prompt_tokens, record.completion_tokens, record.num_attempts) == (0, 0, 1)
 
 
 async def test_generate_cancel_stops_the_engine_and_tells_what_is_billed(mesh: Mesh) -> None:

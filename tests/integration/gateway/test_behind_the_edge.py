@@ -66,6 +66,12 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
         yield site
 
 
+def say_choice(attempt: PlayedAttempt) -> None:
+    attempt.delta("say")
+    attempt.delta(f" {attempt.start.choice}")
+    attempt.finish()
+
+
 async def test_openai_client_gets_answers_streams_and_models(site: Site) -> None:
     async with site.client() as client:
         whole = await client.chat.completions.create(model=NAME, messages=MESSAGES, extra_headers={"x-request-id": "req-42"})
@@ -80,6 +86,79 @@ async def test_openai_client_gets_answers_streams_and_models(site: Site) -> None
     first, second = await site.gateway.records()
     assert (first.completion_id, second.completion_id) == (whole.id, chunks[0].id)
     assert first.request_id == "req-42"
+
+
+async def test_openai_client_gets_choices_streamed_and_whole(site: Site) -> None:
+    site.engine.play = say_choice
+    async with site.client() as client:
+        whole = await client.chat.completions.create(model=NAME, messages=MESSAGES, n=3)
+        found = [(choice.index, choice.message.content, choice.finish_reason) for choice in whole.choices]
+        assert found == [(0, "say 0", "stop"), (1, "say 1", "stop"), (2, "say 2", "stop")]
+        stream = await client.chat.completions.create(
+            model=NAME, messages=MESSAGES, n=3, stream=True, stream_options={"include_usage": True}
+        )
+        chunks = [chunk async for chunk in stream]
+    said, roles, ends = dict[int, str](), dict[int, str | None](), dict[int, str | None]()
+    for choice in (choice for chunk in chunks for choice in chunk.choices):
+        said[choice.index] = said.get(choice.index, "") + (choice.delta.content or "")
+        roles.setdefault(choice.index, choice.delta.role)
+        ends[choice.index] = choice.finish_reason
+    assert said == {0: "say 0", 1: "say 1", 2: "say 2"}
+    assert set(roles.values()) == {"assistant"}
+    assert set(ends.values()) == {"stop"}
+    assert chunks[-1].usage == whole.usage
+    assert whole.usage is not None
+    assert whole.usage.completion_tokens == 6
+    for record in await site.gateway.records():
+        assert (record.prompt_tokens, record.completion_tokens, record.num_attempts) == (whole.usage.prompt_tokens, 6, 3)
+
+
+async def test_openai_client_gets_logprobs_streamed_and_whole(site: Site) -> None:
+    async with site.client() as client:
+        whole = await client.chat.completions.create(model=NAME, messages=MESSAGES, logprobs=True, top_logprobs=2)
+        chunks = [
+            chunk
+            async for chunk in await client.chat.completions.create(
+                model=NAME, messages=MESSAGES, logprobs=True, top_logprobs=2, stream=True
+            )
+        ]
+        bare = await client.chat.completions.create(model=NAME, messages=MESSAGES, logprobs=True)
+        none = await client.chat.completions.create(model=NAME, messages=MESSAGES)
+    logprobs = whole.choices[0].logprobs
+    assert logprobs is not None
+    content = logprobs.content or []
+    assert [(token.token, token.logprob, token.bytes) for token in content] == [
+        (text, -0.5, list(text.encode())) for text in ("one", " two", " three")
+    ]
+    assert [[top.token for top in token.top_logprobs] for token in content] == [[text, "\ufffd"] for text in ("one", " two", " three")]
+    pairs = [(choice.delta.content, choice.logprobs) for chunk in chunks for choice in chunk.choices]
+    streamed = [token for _, found in pairs if found is not None for token in found.content or []]
+    assert streamed == content
+    for text, found in pairs:
+        assert (text or "") == "".join(token.token for token in (found.content or [] if found is not None else []))
+    assert [token.top_logprobs for token in (bare.choices[0].logprobs.content if bare.choices[0].logprobs else None) or []] == [[]] * 3
+    assert none.choices[0].logprobs is None
+
+
+async def test_openai_client_passes_the_extensions_to_the_engine(site: Site) -> None:
+    extensions = {"top_k": 3, "min_p": 0.25, "repetition_penalty": 1.5, "min_tokens": 2, "stop_token_ids": [7]}
+    flags = {"ignore_eos": True, "include_stop_str_in_output": True}
+    async with site.client() as client:
+        await client.chat.completions.create(
+            model=NAME,
+            messages=MESSAGES,
+            frequency_penalty=0.5,
+            presence_penalty=-0.5,
+            logit_bias={"7": -100, "8": 2},
+            extra_body={**extensions, **flags},
+        )
+    start = (await site.engine.next_attempt()).start
+    sampling = start.sampling
+    assert (sampling.top_k, sampling.min_p, sampling.repetition_penalty) == (3, 0.25, 1.5)
+    assert (sampling.frequency_penalty, sampling.presence_penalty) == (0.5, -0.5)
+    assert [(bias.token_id, bias.bias) for bias in sampling.logit_bias] == [(7, -100), (8, 2)]
+    assert (start.min_output_tokens, list(start.stop_token_ids), start.ignore_eos, start.include_stop) == (2, [7], True, True)
+    assert (start.HasField("num_logprobs"), start.HasField("num_prompt_logprobs"), start.choice) == (False, False, 0)
 
 
 async def test_openai_client_raises_its_typed_errors(site: Site) -> None:
