@@ -118,16 +118,31 @@ async def test_se_09_a_control_marker_in_a_message_is_ordinary_text(mesh: Mesh, 
     assert forged > 2 * costs["<|im_end|>"] + costs["<|im_start|>"]
 
 
-BIASES = ({"999999999": 1}, {"-1": 1}, {"AI": 1e9}, {str(number): 1 for number in range(20_000)})
+ODD = (
+    *({"logit_bias": bias} for bias in ({"999999999": 1}, {"49152": 1}, {"-1": 1}, {"AI": 1}, {"5": 1e9}, {"5": None})),
+    {"logit_bias": {str(number): 1 for number in range(100_000)}},
+    *({"stop_token_ids": token_ids} for token_ids in ([999_999_999], [-1], ["AI"], [1.5], list(range(17)))),
+    *({name: value} for name in ("min_p", "repetition_penalty", "frequency_penalty", "top_p") for value in (1e9, -1e9)),
+    {"n": 0},
+    {"n": 10**9},
+    {"top_logprobs": 10**9, "logprobs": True},
+    {"min_tokens": 10**9},
+    {"top_k": -5},
+)
 
 
 async def test_en_05_odd_parameters_harm_nobody_else(mesh: Mesh) -> None:
+    """Nor do extreme ones that are allowed."""
     before = mesh.replicas()
+    extreme = {"logit_bias": {str(token_id): 100 - 200 * (token_id % 2) for token_id in range(1024)}, "n": 4, "logprobs": True}
     async with Rest(mesh) as rest:
         reference = await rest.answer(max_tokens=20)
-        neighbours = asyncio.gather(*(rest.answer(max_tokens=20) for _ in range(10)))
-        for bias in BIASES:
-            assert error_of(await rest.chat(logit_bias=bias), 400)["param"] == "logit_bias"
+        neighbours = asyncio.gather(*(rest.answer(max_tokens=20) for _ in range(50)))
+        for fields in ODD:
+            assert error_of(await rest.chat(**fields), 400)["param"] == next(iter(fields))
+        not_a_number = json.dumps(request(logit_bias={"5": 1})).replace('"5": 1', '"5": NaN').encode()
+        error_of(await rest.send(not_a_number), 400)
+        await rest.answer(**extreme, top_logprobs=20, repetition_penalty=2, frequency_penalty=2, presence_penalty=-2, min_p=1, top_k=1)
         texts = {answer["choices"][0]["message"]["content"] for answer in await neighbours}
     assert texts == {reference["choices"][0]["message"]["content"]}
     assert mesh.replicas() == before
@@ -148,6 +163,26 @@ async def test_en_06_request_id_may_be_used_again(mesh: Mesh) -> None:
     assert {answer.headers["x-request-id"] for answer in answers} == {"again"}
     assert len(set(ids)) == 4
     assert {row.request_id for row in await Bill(mesh).until_rows(ids)} == {"again"}
+
+
+async def test_en_06_request_id_of_many_choices_at_once_mixes_nothing_up(mesh: Mesh) -> None:
+    fields = {"n": 4, "temperature": 1, "seed": 5, "max_tokens": 6}
+    prompts = [user(f"say {number}") for number in range(3)]
+    async with Rest(mesh) as rest:
+        alone = [await rest.answer(messages=prompt, **fields) for prompt in prompts]
+        together = await asyncio.gather(*(rest.chat({"x-request-id": "same"}, messages=prompt, **fields) for prompt in prompts * 2))
+    found = [[choice["message"]["content"] for choice in answer.json()["choices"]] for answer in together]
+    expected = [[choice["message"]["content"] for choice in answer["choices"]] for answer in alone]
+    assert found == expected * 2
+    ids = [answer.json()["id"] for answer in together]
+    rows = await Bill(mesh).until_rows(ids)
+    assert len({attempt.attempt_id for row in rows for attempt in row.attempts}) == 6 * 4
+
+
+async def test_en_06_request_id_of_a_megabyte_is_refused_and_harms_nobody(mesh: Mesh) -> None:
+    async with Rest(mesh) as rest:
+        error_of(await rest.chat({"x-request-id": "x" * MIB}), 431)
+        assert (await rest.chat()).status_code == 200
 
 
 async def test_se_03_no_address_in_a_request_is_visited(mesh: Mesh) -> None:
