@@ -63,6 +63,10 @@ class BlockPool:
         """The blocks of `owner` in the order of its positions; empty when it has none. Valid until the next change of the owner."""
         return self._tables.get(owner, ())
 
+    def num_users(self, block: int) -> int:
+        """In how many tables (and pins) the block is."""
+        return self._num_references[block]
+
     def is_cached(self, block: int) -> bool:
         """Whether the block is kept and used by nobody."""
         return block in self._cached

@@ -1,12 +1,13 @@
 """Drives a batcher with the sim runner, step by step, and checks after every step that no block is lost."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from services.engine.batcher import Batcher, BatchLimits, Plan, StepEvents
 from services.engine.block_hash import BlockHasher
 from services.engine.block_pool import BlockPool
 from services.engine.prefix_cache import PrefixCache
-from services.engine.runner import ModelInfo, ModelRunner, SamplingParams
+from services.engine.runner import ModelInfo, ModelRunner, SamplingParams, SequenceSlice
 from services.engine.sequence import Ended, EndReason, Sequence
 from services.engine.sim_runner import SimRunner
 
@@ -59,6 +60,7 @@ class Bench:
         self.max_step_tokens = max_step_tokens
         self.outputs: dict[int, list[int]] = {}
         self.ends: dict[int, Ended] = {}
+        self.num_cached: dict[int, int] = {}
         self.now_s = 0.0
 
     def add(self, *sequences: Sequence) -> None:
@@ -72,21 +74,31 @@ class Bench:
         self._ended(self.batcher.stop(sequence_id, reason))
         self.check()
 
-    def step(self) -> Plan:
-        """One step."""
-        plan = self.batcher.schedule(self.now_s)
-        for ended in plan.ended:
-            self._ended(ended)
-        assert plan.num_tokens <= self.max_step_tokens
-        assert len({part.sequence_id for part in plan.slices}) == len(plan.slices)
-        self.runner.copy_blocks(plan.copies)
-        self._take(self.batcher.postprocess(plan, self.runner.step(plan.slices)))
+    def step(self, spoiled: Collection[int] = ()) -> Plan:
+        """One step. What it computes for `spoiled` sequences is wrong, and known to be."""
+        plan = self._schedule()
+        outputs = self.runner.step([_spoiled(part) if part.sequence_id in spoiled else part for part in plan.slices])
+        for output in outputs:
+            if output.sequence_id in spoiled:
+                output.token_id, output.error = None, "not finite"
+        self._take(self.batcher.postprocess(plan, outputs))
+        self.check()
+        return plan
+
+    def lose_step(self, lost: Collection[int], failed: Collection[int] = ()) -> Plan:
+        """One step of which some sequences get nothing, to be computed by a later one, and some are found to be its fault."""
+        plan = self._schedule()
+        computed = [part for part in plan.slices if part.sequence_id not in {*lost, *failed}]
+        self.runner.step([_spoiled(part) for part in plan.slices if part not in computed])
+        self._take(self.batcher.postprocess(Plan(computed), self.runner.step(computed)))
+        self._take(self.batcher.fail(Plan([part for part in plan.slices if part.sequence_id in failed])))
         self.check()
         return plan
 
     def fail_step(self) -> Plan:
-        """One step whose runner raises."""
-        plan = self.batcher.schedule(self.now_s)
+        """One step whose runner raises, after it has computed something wrong."""
+        plan = self._schedule()
+        self.runner.step([_spoiled(part) for part in plan.slices])
         self._take(self.batcher.fail(plan))
         self.check()
         return plan
@@ -96,7 +108,8 @@ class Bench:
         for _ in range(max_steps):
             if not self.batcher.has_work:
                 return
-            assert self.step().slices, "there is work and the step does nothing"
+            plan = self.step()
+            assert plan.slices or plan.ended, "there is work and the step does nothing"
             after_step()
         raise AssertionError("the batcher does not come to an end")
 
@@ -106,6 +119,26 @@ class Bench:
         load = self.batcher.load()
         assert load.num_used_blocks == self.pool.num_used
         assert self.pool.num_owners <= load.num_running
+
+    def _schedule(self) -> Plan:
+        plan = self.batcher.schedule(self.now_s)
+        for ended in plan.ended:
+            self._ended(ended)
+        assert plan.num_tokens <= self.max_step_tokens
+        assert len({part.sequence_id for part in plan.slices}) == len(plan.slices)
+        for begun in plan.begun:
+            self.num_cached.setdefault(begun.sequence_id, begun.num_cached)
+        self._check_writes(plan)
+        self.runner.copy_blocks(plan.copies)
+        return plan
+
+    def _check_writes(self, plan: Plan) -> None:
+        """Nobody writes where somebody else reads."""
+        size = self.pool.block_size
+        written = [part.block_table[part.start // size : -(-(part.start + len(part.token_ids)) // size)] for part in plan.slices]
+        targets = [target for _, target in plan.copies]
+        assert all(self.pool.num_users(block) == 1 for blocks in [*written, targets] for block in blocks)
+        assert len(set(targets)) == len(targets) and not set(targets) & {source for source, _ in plan.copies}
 
     def _take(self, events: StepEvents) -> None:
         for token in events.sampled:
@@ -118,6 +151,11 @@ class Bench:
         if ended is not None:
             assert ended.sequence_id not in self.ends
             self.ends[ended.sequence_id] = ended
+
+
+def _spoiled(part: SequenceSlice) -> SequenceSlice:
+    """A slice that writes where `part` does, but something else."""
+    return replace(part, token_ids=[token_id + 1 for token_id in part.token_ids])
 
 
 def alone(subject: Sequence, eos_every: int = 0) -> list[int]:
