@@ -7,9 +7,10 @@ import pytest
 
 from services.engine.attempt import Attempt
 from services.engine.attempts import AttemptRequest, AttemptRules
-from services.engine.batcher import Begun, StepEvents
+from services.engine.batcher import BatchLoad, Begun, StepEvents
 from services.engine.engine import Engine, EngineLimits, Phase
 from services.engine.inbox import Inbox
+from services.engine.load import MAX_GAP_S
 from services.engine.outcome import AttemptEnd, Failed, Finished
 from services.engine.reports import Reports, StepReport
 from services.engine.sequence import Ended, EndReason, Sampled
@@ -251,6 +252,25 @@ async def test_probe_that_gets_no_token_is_an_error(desk: Desk) -> None:
     desk.report(desk.inbox.take(0).starts[0].sequence_id, b"", EndReason.NON_FINITE_LOGITS)
     with pytest.raises(Exception, match="does not answer"):
         await probing
+
+
+@pytest.mark.parametrize("change", ["an attempt waits", "the replica drains", "a waiting attempt is taken in"])
+async def test_load_is_told_on_a_change_when_no_step_runs(desk: Desk, change: str) -> None:
+    watch = desk.engine.loads.watch()
+    before = await anext(watch)
+    following = asyncio.ensure_future(anext(watch))
+    match change:
+        case "an attempt waits":
+            desk.engine.start(desk.session, AttemptRequest("a", "m", [1], 1))
+        case "the replica drains":
+            await desk.engine.drain(0)
+        case _:
+            desk.reports.put(StepReport(0, load=BatchLoad(num_running=1)))
+    async with asyncio.timeout(MAX_GAP_S * 0.9):
+        after = await following
+    assert (before.num_waiting, before.batch.num_running, before.draining) == (0, 0, False)
+    assert [after.num_waiting == 1, after.draining, after.batch.num_running == 1].count(True) == 1
+    await watch.aclose()
 
 
 async def test_close_ends_sessions_and_load_watches(desk: Desk) -> None:
