@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from bench.recording import Recording, is_chunked
 
-_LAST_CHUNK = b"0\r\n\r\n"
+_LAST_CHUNK = b"\r\n0\r\n\r\n"
 _CONNECT_S = 10
 
 
@@ -70,9 +70,11 @@ class _Receiver(asyncio.Protocol):
         self._done: asyncio.Future[None] | None = None
         self._bytes_left: int | None = None
         """Of a body whose length was announced."""
+        self._tail = b""
+        """The last bytes of the response so far, as many as its end in chunked coding has."""
 
     def expect(self) -> tuple[Recording, asyncio.Future[None]]:
-        self._recording, self._bytes_left = Recording(time.perf_counter()), None
+        self._recording, self._bytes_left, self._tail = Recording(time.perf_counter()), None, b""
         self._done = asyncio.get_running_loop().create_future()
         return self._recording, self._done
 
@@ -84,7 +86,8 @@ class _Receiver(asyncio.Protocol):
             self._bytes_left = _announced_bytes(data)
         elif self._bytes_left is not None:
             self._bytes_left -= len(data)
-        if data.endswith(_LAST_CHUNK) if self._bytes_left is None else self._bytes_left <= 0:
+        self._tail = (self._tail + data)[-len(_LAST_CHUNK) :]
+        if self._tail == _LAST_CHUNK if self._bytes_left is None else self._bytes_left <= 0:
             self._finish("")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -124,27 +127,41 @@ class Connection:
         self._close()
 
     async def ask(self, request: bytes, timeout_s: float) -> Recording:
-        """Send and record; never raises for what the server or the network does, the recording then says what happened."""
+        """Send and record; never raises for what the server or the network does, the recording then says what happened.
+
+        A request on a kept connection that the server had just closed is sent again, as every HTTP client does (RFC 9112, 9.3.1).
+        """
+        was_open = self._is_open
+        recording = await self._ask_once(request, timeout_s)
+        if was_open and self._receiver.is_lost and not recording.pieces:
+            return await self._ask_once(request, timeout_s)
+        return recording
+
+    async def _ask_once(self, request: bytes, timeout_s: float) -> Recording:
         try:
-            await self._open()
+            transport = await self._open()
         except (OSError, TimeoutError) as error:
             return Recording(time.perf_counter(), failure=f"no connection: {error!r}")
-        assert self._transport is not None
         recording, done = self._receiver.expect()
-        self._transport.write(request)
+        transport.write(request)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(done, timeout_s)
-        if not done.done() or done.cancelled():
+        if done.cancelled():
             recording.failure = f"no end of the answer within {timeout_s} s"
         if recording.failure:
             self._close()
         return recording
 
-    async def _open(self) -> None:
-        if self._transport is not None and not self._receiver.is_lost:
-            return
-        opening = asyncio.get_running_loop().create_connection(_Receiver, self._target.host, self._target.port, ssl=self._context)
-        self._transport, self._receiver = await asyncio.wait_for(opening, _CONNECT_S)
+    @property
+    def _is_open(self) -> bool:
+        return self._transport is not None and not self._receiver.is_lost
+
+    async def _open(self) -> asyncio.Transport:
+        if self._transport is None or self._receiver.is_lost:
+            opening = asyncio.get_running_loop().create_connection(_Receiver, self._target.host, self._target.port, ssl=self._context)
+            self._transport, self._receiver = await asyncio.wait_for(opening, _CONNECT_S)
+        assert self._transport is not None
+        return self._transport
 
     def _close(self) -> None:
         if self._transport is not None:
