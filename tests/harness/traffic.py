@@ -126,12 +126,12 @@ class Clients:
             return Told("grpc", prompt, completion_id, text, failure="silently short: no usage and no error")
         return Told("grpc", prompt, completion_id, text, usage.prompt_tokens, usage.completion_tokens)
 
-    def generate(self, prompt: str, max_tokens: int) -> AsyncIterator[inference_pb2.GenerateResponse]:
+    def generate(self, prompt: str, max_tokens: int, num_choices: int = 1) -> AsyncIterator[inference_pb2.GenerateResponse]:
         """The raw call."""
         start = inference_pb2.GenerateStart(
             model=MODEL,
             messages=[inference_pb2.ChatMessage(role="user", content=prompt)],
-            sampling=inference_pb2.Sampling(temperature=0),
+            sampling=inference_pb2.Sampling(temperature=0, n=num_choices),
             max_completion_tokens=max_tokens,
         )
         requests = iter([inference_pb2.GenerateRequest(start=start)])

@@ -26,14 +26,15 @@ Leave = Callable[[Mesh, Clients], Awaitable[str]]
 
 
 async def test_cancel_at_any_moment_gives_everything_back(mesh: Mesh) -> None:
-    """Queued, in prefill, decoding, at the last token; afterwards a request that needs half of a replica's memory is admitted."""
+    """Queued, in prefill, decoding, at the last token, a third with several choices; afterwards a request that needs half of a replica's
+    memory is admitted."""
     await at_rest(mesh)
     moments = random.Random(7)
     async with Clients(mesh) as clients:
         reference = (await clients.ask_grpc("hi", 20)).text
 
         async def leave(patience_s: float, max_tokens: int) -> None:
-            call = clients.generate("word " * moments.choice((1, 800)), max_tokens)
+            call = clients.generate("word " * moments.choice((1, 800)), max_tokens, moments.choice((1, 1, 4)))
             try:
                 async with asyncio.timeout(patience_s):
                     async for _ in call:
@@ -91,7 +92,17 @@ def raw_request(mesh: Mesh, **fields: object) -> bytes:
     return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
-@pytest.mark.parametrize("leave", [leave_grpc, leave_rest, leave_by_reset])
+async def leave_choices(mesh: Mesh, clients: Clients) -> str:
+    call, completion_id, text = clients.generate("hi", ENDLESS, 4), "", ""
+    async for message in call:
+        completion_id, text = message.accepted.completion_id or completion_id, text + message.delta.text
+        if len(text) > 80:
+            break
+    call.cancel()
+    return completion_id
+
+
+@pytest.mark.parametrize("leave", [leave_grpc, leave_rest, leave_by_reset, leave_choices])
 async def test_cancelled_streams_are_billed_for_what_was_made_once(mesh: Mesh, leave: Leave) -> None:
     """At least what the client got, at most what the engine made until it heard of it; both books agree to the token."""
     async with Clients(mesh) as clients:
