@@ -3,7 +3,7 @@
 import base64
 import subprocess
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy.local import probes
@@ -36,6 +36,8 @@ class KafkaBroker:
     directory: Path
     port: int
     controller_port: int
+    cluster_id: str = field(default_factory=lambda: base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
+    """Counts when the storage is formatted."""
 
     def prepare(self) -> None:
         """Write the settings and format the storage once; raises LocalError when the format tool fails."""
@@ -107,9 +109,9 @@ class KafkaBroker:
         return (str(self.java), *_HEAP, f"-Dlog4j2.configurationFile={self._log4j}", "-cp", classpath)
 
     def _format(self) -> None:
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = (*self._java_command(), "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", cluster)
-        command = (*command, "-c", str(self._properties))
+        command = (*self._java_command(), "kafka.tools.StorageTool", "format", "--ignore-formatted")
+        # With "=": one id in 64 begins with a dash, which a bare argument must not.
+        command = (*command, f"--cluster-id={self.cluster_id}", "-c", str(self._properties))
         remedy = f"Look at {self._properties}, or remove {self.directory} to begin with an empty broker."
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_FORMAT_TIMEOUT_S, check=False)

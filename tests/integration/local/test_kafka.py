@@ -6,12 +6,13 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
-from tests.harness.broker import Broker, running_broker
+from tests.harness.broker import Broker, kafka_in, running_broker
 
 TOPIC = "usage.requests.v1"
 NUM_RECORDS = 6000
@@ -53,6 +54,12 @@ def read_all(bootstrap: str) -> list[int]:
         return numbers
     finally:
         consumer.close()
+
+
+def test_prepare_formats_whatever_letter_the_id_begins_with(tmp_path: Path) -> None:
+    kafka = replace(kafka_in(tmp_path / "kafka"), cluster_id="-" + "A" * 21)
+    kafka.prepare()
+    assert f"cluster.id={kafka.cluster_id}" in (kafka.directory / "data" / "meta.properties").read_text()
 
 
 async def test_kafka_killed_while_producing_keeps_every_acknowledged_record_once(broker: Broker) -> None:
