@@ -41,6 +41,8 @@ class GatedRunner:
         self.num_failures_wanted = 0
         self.poison: int | None = None
         """A token with which every step fails."""
+        self.script: Sequence[int] = ()
+        """Tokens that every answer is made of, over and over, instead of the runner's own."""
         self.num_sequences: list[int] = []
         """Sequences in every step that ran."""
 
@@ -74,6 +76,9 @@ class GatedRunner:
         outputs = self._inner.step(slices)
         if self.poison is not None and any(self.poison in part.context for part in slices):
             raise MemoryError
+        for part, output in zip(slices, outputs, strict=True):
+            if self.script and output.token_id is not None:
+                output.token_id = self.script[part.output_position % len(self.script)]
         return outputs
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
