@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import psutil
 
 from bench import processes
 from bench.connection import Target
-from bench.contender import Contender, ContenderError, Server, end
+from bench.contender import ContenderError, Server, end
 from bench.peers import PEERS
 from deploy.local import running
 from deploy.local.home import Home
@@ -28,15 +28,17 @@ _KV_TOKENS = 45056
 _BLOCK_SIZE = 16
 _MAX_SEQUENCES = 32
 _MESH_TIMEOUT_S = 300.0
-# Below the ports of outgoing connections, and away from the mesh that a person may have running.
-_LLAMA_CPP_PORT, _VLLM_PORT, _MESH_PORT_BASE = 27701, 27702, 27400
+# Below the ports of outgoing connections, and away from the mesh that a person may have running; each mesh takes 200.
+_LLAMA_CPP_PORT, _VLLM_PORT, _MESH_PORT_BASE = 27000, 27001, 27200
 NUMERICS = {"8": "bfloat16", "15": "float32"}
 """Bits of our kernels' activations -> the engine's `dtype` that stands for them."""
+LONG_SLOTS = 6
+"""llama.cpp divides its KV cache among its slots: so few leave each room for a prompt of 4,096 tokens and more."""
 
 
-def llama_cpp(threads: int) -> Server:
+def llama_cpp(threads: int, slots: int = _MAX_SEQUENCES) -> Server:
     """Continuous batching is its default; Q4_0 has repacked kernels; without the bound its prompt cache grows by gigabytes."""
-    options = f"-t {threads} -tb {threads} -np {_MAX_SEQUENCES} -c {_KV_TOKENS} --cache-ram 0 --no-webui --host 127.0.0.1"
+    options = f"-t {threads} -tb {threads} -np {slots} -c {_KV_TOKENS} --cache-ram 0 --no-webui --host 127.0.0.1"
     model = ["-m", str(PEERS.gguf_q4_0), "--port", str(_LLAMA_CPP_PORT)]
     command = [str(PEERS.llama_server), *options.split(), *model]
     return Server("llama.cpp", "Q4_0 weights, 8-bit activations", command, {}, f"http://127.0.0.1:{_LLAMA_CPP_PORT}", _log("llama.cpp"))
@@ -64,11 +66,12 @@ def vllm(threads: int) -> Server:
 class Mesh:
     """Our whole service as `inferway up` starts it, with one replica: edge, limits, metering and all."""
 
+    name: str
     threads: int
     bits: str
     """Of the activations: a key of NUMERICS."""
-    tls: bool = False
-    name: str = "inferway"
+    tls: bool
+    port_base: int
 
     @property
     def numerics(self) -> str:
@@ -76,11 +79,11 @@ class Mesh:
 
     @property
     def home(self) -> Home:
-        return Home(PEERS.root / "home")
+        return Home(PEERS.root / f"home-{self.bits}")
 
     def start(self) -> float:
         begin = time.monotonic()
-        done = self._inferway("up", "--replicas", "1", "--port-base", str(_MESH_PORT_BASE))
+        done = self._inferway("up", "--replicas", "1", "--port-base", str(self.port_base))
         if done.returncode:
             raise ContenderError(f"the mesh did not start: {done.stdout[-2000:].decode(errors='replace')}")
         return time.monotonic() - begin
@@ -98,7 +101,7 @@ class Mesh:
         }
 
     def target(self) -> Target:
-        scheme, port = ("https", _MESH_PORT_BASE + 1) if self.tls else ("http", _MESH_PORT_BASE)
+        scheme, port = ("https", self.port_base + 1) if self.tls else ("http", self.port_base)
         ca = self.home.certs / "ca.pem" if self.tls else None
         return Target(f"{scheme}://127.0.0.1:{port}", MODEL, read_key(self.home.demo_key_file), ca)
 
@@ -136,6 +139,7 @@ def _log(name: str) -> Path:
     return PEERS.root / "logs" / f"{name}.log"
 
 
-def contenders(threads: int, bits: str, tls: bool) -> dict[str, Callable[[], Contender]]:
-    """How to make each of them, by the name it has in the table."""
-    return {"inferway": lambda: Mesh(threads, bits, tls), "llama.cpp": lambda: llama_cpp(threads), "vllm": lambda: vllm(threads)}
+def meshes(threads: int, bits: Sequence[str], tls: bool) -> list[Mesh]:
+    """One per number of bits; the first has the plain name."""
+    names = ["inferway", *(f"inferway {one}-bit" for one in bits[1:])]
+    return [Mesh(name, threads, one, tls, _MESH_PORT_BASE + 200 * index) for index, (name, one) in enumerate(zip(names, bits, strict=True))]

@@ -1,0 +1,116 @@
+"""Tables of a result file, for the terminal and for docs/performance.md.
+
+.venv/bin/python -m bench.table bench/results/engine.json
+.venv/bin/python -m bench.table bench/results/engine.json --into docs/performance.md
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+_BLOCK = re.compile(r"(<!-- bench:engine -->\n).*?(<!-- /bench:engine -->)", re.DOTALL)
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """One table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def rates(result: dict[str, Any]) -> str:
+    """Every point: each server's rate and times, and our rate beside the better peer's."""
+    ratios = {(ratio["shape"], ratio["concurrency"]): ratio for ratio in result["ratios"]}
+    lines = []
+    for row in result["rows"]:
+        ratio = ratios.get((row["shape"], row["concurrency"])) if row["engine"] == "inferway" else None
+        failed = f", {row['num_failed']} failed" if row["num_failed"] else ""
+        lines.append(
+            [
+                row["shape"],
+                str(row["concurrency"]),
+                row["engine"],
+                f"{row['output_tok_s']:.0f}{failed}",
+                f"{row['ttft_ms_p50']:.0f} / {row['ttft_ms_p95']:.0f}",
+                f"{row['itl_ms_p50']:.1f} / {row['itl_ms_p95']:.1f} / {row['itl_ms_p99']:.1f}",
+                f"{row['tpot_ms_p50']:.1f}",
+                f"{row['cached_tokens']:.0f}",
+                _beside(ratio) if ratio else "",
+            ]
+        )
+    header = ["prompt:shared:output", "in flight", "server", "output tok/s", "TTFT p50 / p95 ms", "ITL p50 / p95 / p99 ms"]
+    return markdown([*header, "ms per token", "cached tokens", "ours beside the better peer (mark)"], lines)
+
+
+def _beside(ratio: dict[str, Any]) -> str:
+    mark = f" ({'reached' if ratio['is_met'] else 'missed'}: {ratio['wanted']})" if ratio["wanted"] is not None else ""
+    return f"**{ratio['output_tok_s']:.2f}** x {ratio['best_peer']}{mark}; TTFT {ratio['ttft']:.2f} x"
+
+
+def servers(result: dict[str, Any]) -> str:
+    """What each server computes with, how it starts, what it holds."""
+    memory: dict[str, float] = {}
+    numerics: dict[str, str] = {}
+    for row in result["rows"]:
+        memory[row["engine"]] = max(memory.get(row["engine"], 0.0), row["rss_mb"])
+        numerics[row["engine"]] = row["numerics"]
+    lines = [
+        [name, numerics[name], _number(result["perplexity"].get(name), 3), _number(result["start_s"].get(name), 1), f"{memory[name]:.0f}"]
+        for name in numerics
+    ]
+    return markdown(["server", "computes with", "perplexity", "start s", "peak RSS MiB"], lines)
+
+
+def head_of_line(result: dict[str, Any]) -> str:
+    """Gaps of short requests while a long prompt is computed."""
+    lines = [
+        [
+            one["engine"],
+            *(_number(one[name], 1) for name in ("itl_ms_p50_before", "itl_ms_p50", "itl_ms_p99", "itl_ms_max", "long_ttft_ms")),
+        ]
+        for one in result["head_of_line"]
+    ]
+    return markdown(["server", "ITL p50 before, ms", "p50", "p99", "greatest", "TTFT of the long one, ms"], lines)
+
+
+def marks(result: dict[str, Any]) -> str:
+    """Every mark, reached or not."""
+    lines = [[mark["what"], mark["wanted"], mark["found"], "yes" if mark["is_met"] else "**no**"] for mark in result["marks"]]
+    return markdown(["mark", "wanted", "found", "reached"], lines)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def report(result: dict[str, Any]) -> str:
+    """All tables that the result has something for."""
+    machine = ", ".join(f"{name} {value}" for name, value in result["machine"].items())
+    parts = [f"Machine: {machine}.", rates(result), servers(result)]
+    if result["head_of_line"]:
+        parts.append(head_of_line(result))
+    return "\n\n".join([*parts, marks(result)]) + "\n"
+
+
+def into(document: str, tables: str) -> str:
+    """The document with the tables between its two markers; ValueError when it has none."""
+    if not _BLOCK.search(document):
+        raise ValueError("no <!-- bench:engine --> ... <!-- /bench:engine --> in the document")
+    return _BLOCK.sub(lambda found: f"{found[1]}{tables}{found[2]}", document)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("result", type=Path)
+    parser.add_argument("--into", type=Path, help="document that gets the tables between its markers")
+    given = parser.parse_args(arguments)
+    tables = report(json.loads(given.result.read_text(encoding="utf-8")))
+    print(tables)
+    if given.into:
+        given.into.write_text(into(given.into.read_text(encoding="utf-8"), tables), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
