@@ -61,6 +61,12 @@ test-faults: setup ## kill -9 of every part under load, one line per case
 verify-compose: setup ## deploy/compose on a container engine, with the README's commands
 	@deploy/compose/verify.sh
 
+bench-peers: setup ## install llama.cpp and vLLM below .bench, to be measured beside
+	@$(BIN)/python -m bench.peers
+
+bench-engine: bench-peers ## our mesh beside the peers, in turns; ARGS=--quick takes five minutes
+	@$(BIN)/python -m bench.engine $(ARGS)
+
 size: setup ## files, lines and function sizes per package
 	@$(BIN)/python -m tests.harness.size
 
@@ -69,4 +75,4 @@ lock: ## resolve the locks anew
 	@$(COMPILE) --extra gateway --extra router --extra scheduler --extra metering pyproject.toml -o requirements.lock
 	@$(COMPILE) --extra engine pyproject.toml -o requirements-engine.lock
 
-.PHONY: help setup up down logs gen gen-check proto-lint proto-release fmt lint types test test-unit test-mesh test-faults verify-compose size lock
+.PHONY: help setup up down logs gen gen-check proto-lint proto-release fmt lint types test test-unit test-mesh test-faults verify-compose bench-peers bench-engine size lock

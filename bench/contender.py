@@ -68,7 +68,7 @@ class Server:
     environ: Mapping[str, str]
     url: str
     log: Path
-    start_timeout_s: float = 300.0
+    start_timeout_s: float = 600.0
     _process: "subprocess.Popen[bytes] | None" = field(default=None, repr=False)
 
     def start(self) -> float:

@@ -28,6 +28,7 @@ torchvision ; sys_platform == 'never'
 torchaudio ; sys_platform == 'never'
 torchcodec ; sys_platform == 'never'
 """
+MATPLOTLIB = "matplotlib==3.11.1"
 _TCMALLOC = "libtcmalloc-minimal4"
 _INSTALL_TIMEOUT_S = 2400
 
@@ -111,6 +112,11 @@ def install_vllm(peers: Peers) -> None:
         subprocess.run(["dpkg", "-x", package, folder], check=True, timeout=60)
 
 
+def install_plots(peers: Peers) -> None:
+    """What draws docs/performance.md's pictures; it is no part of the product."""
+    _install(peers.root / "plots", MATPLOTLIB, dict(os.environ), ())
+
+
 def _install(folder: Path, package: str, environ: dict[str, str], options: Sequence[str]) -> None:
     stamp = folder / f".installed-{package}"
     if stamp.exists():
@@ -129,6 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     PEERS.root.mkdir(exist_ok=True)
     install_vllm(PEERS)
     install_llama_cpp(PEERS)
+    install_plots(PEERS)
     print("• models", flush=True)
     make_bfloat16_folder(PEERS.root / "home", PEERS.bfloat16_folder)
     make_gguf_q4_0(PEERS.llama_quantize, PEERS.gguf_q4_0)
