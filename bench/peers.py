@@ -28,7 +28,7 @@ torchvision ; sys_platform == 'never'
 torchaudio ; sys_platform == 'never'
 torchcodec ; sys_platform == 'never'
 """
-MATPLOTLIB = "matplotlib==3.11.1"
+MATPLOTLIB = "matplotlib==3.11.2"
 _TCMALLOC = "libtcmalloc-minimal4"
 _INSTALL_TIMEOUT_S = 2400
 

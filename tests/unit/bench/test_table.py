@@ -1,0 +1,73 @@
+"""Tables made of a result, the gaps behind a long prompt, and perplexities as servers tell them."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from bench import table
+from bench.engine import Result, arguments_of
+from bench.head_of_line import HeadOfLine, summarise
+from bench.perplexity import PerplexityError, scored
+from bench.recording import Answer, Recording
+from tests.unit.bench.test_row import row
+
+
+def result(path: Path) -> Result:
+    rows = [row("inferway", 300), row("llama.cpp", 100), dataclasses.replace(row("vllm", 50), num_failed=2)]
+    found = Result(path, {}, {"cpus": 2}, rows, {"inferway": 1.5}, perplexity={"vllm": 28.5})
+    found.head_of_line.append(HeadOfLine("vllm", 1.0, 2.0, float("nan"), 4.0, 5.0, 6))
+    return found
+
+
+def test_report_says_what_was_reached_and_what_failed(tmp_path: Path) -> None:
+    text = table.report(result(tmp_path / "r.json").content())
+    assert "**3.00** x llama.cpp (reached: 2.0)" in text
+    assert "50, 2 failed" in text
+    assert "28.500" in text
+    assert "| start to ready, replica | ≤ 5.0 s | 1.5 s | yes |" in text
+
+
+def test_written_result_is_json_without_nan_and_has_all_keys(tmp_path: Path) -> None:
+    written = result(tmp_path / "sub" / "r.json")
+    written.write()
+    text = written.path.read_text(encoding="utf-8")
+    assert "NaN" not in text
+    assert {"rows", "ratios", "marks", "start_s", "machine", "roofline", "perplexity", "head_of_line"} <= written.content().keys()
+
+
+def test_document_gets_tables_between_its_markers_only() -> None:
+    document = "a\n<!-- bench:engine -->\nold\n<!-- /bench:engine -->\nb\n"
+    assert table.into(document, "new \\1\n") == "a\n<!-- bench:engine -->\nnew \\1\n<!-- /bench:engine -->\nb\n"
+
+
+def test_document_without_markers_is_refused() -> None:
+    with pytest.raises(ValueError):
+        table.into("nothing", "new")
+
+
+def test_gaps_are_those_that_overlap_the_long_prompt() -> None:
+    recording = Recording(100.0)
+    answer = Answer((0.5, 1.0, 1.5, 3.0, 3.5, 6.0), 6)
+    found = summarise("x", 101.2, 103.2, [recording], [answer], 2.0)
+    assert (found.itl_ms_p50_before, found.itl_ms_max, found.num_gaps, found.long_ttft_ms) == (500.0, 1500.0, 3, 2000.0)
+
+
+def test_second_half_of_an_echoed_window_is_scored() -> None:
+    completion = {"choices": [{"logprobs": {"token_logprobs": [None, -1.0, -2.0, -3.0, -9.0]}}]}
+    assert scored(completion, 4) == [-3.0]
+
+
+@pytest.mark.parametrize(
+    "completion", [{}, {"choices": [{"logprobs": None}]}, {"choices": [{"logprobs": {"token_logprobs": [None, -1.0]}}]}]
+)
+def test_answer_without_enough_log_probabilities_is_refused(completion: dict[str, object]) -> None:
+    with pytest.raises(PerplexityError):
+        scored(completion, 4)
+
+
+def test_numerics_are_checked_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert arguments_of(["--numerics", "8,15"]).numerics == "8,15"
+    with pytest.raises(SystemExit):
+        arguments_of(["--numerics", "4"])
+    assert "8, 15" in capsys.readouterr().err
