@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from services.gateway.answer import Accepted, Ending, Piece, Usage
 from services.gateway.completion_logprobs import CompletionLogprobs
-from services.gateway.openai_json import dump, encode_text, fingerprint, on_one_line, usage_object
+from services.gateway.json_text import dump, encode_text, on_one_line
+from services.gateway.openai_json import fingerprint, usage_object
 
 
 class CompletionWriter:

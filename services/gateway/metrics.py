@@ -34,7 +34,7 @@ class GatewayMetrics:
         )
         self._itl = Histogram(
             "inferway_gateway_itl_seconds",
-            "Mean time between the output tokens of a request.",
+            "Mean time between the output tokens of a request, of its longest choice.",
             ("model",),
             buckets=_ITL_BUCKETS_S,
             registry=registry,
@@ -69,5 +69,6 @@ class GatewayMetrics:
         self._prompt_tokens.labels(model).observe(len(charge.prompt_token_ids))
         if charge.ttft_s is not None:
             self._ttft.labels(model).observe(charge.ttft_s)
-            if usage.completion_tokens > 1:
-                self._itl.labels(model).observe(max(0.0, duration_s - charge.ttft_s) / (usage.completion_tokens - 1))
+            longest = max(choice.output_tokens for choice in charge.choices)
+            if longest > 1:
+                self._itl.labels(model).observe(max(0.0, duration_s - charge.ttft_s) / (longest - 1))

@@ -4,14 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 
 from services.gateway.answer import Accepted, Ending, Piece, Usage
-from services.gateway.logprobs_json import chat_logprobs
+from services.gateway.json_text import dump, encode_text
+from services.gateway.logprobs_json import ChatLogprobs, logprobs_object
 from services.gateway.models import ServedModel
 
 DONE = b"data: [DONE]\n\n"
-
-_encode = json.JSONEncoder(ensure_ascii=False).encode
-# Valid inside JSON, but some clients' line splitters take them for the end of an event's line.
-_LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 class ChunkWriter:
@@ -30,6 +27,7 @@ class ChunkWriter:
         # With include_usage every chunk but the last says usage null; without it no chunk says anything.
         self._tail = (',"usage":null' if include_usage else "") + "}\n\n"
         self._num_choices = accepted.request.num_choices
+        self._logprobs = ChatLogprobs()
 
     def roles(self) -> bytes:
         """The first chunk of every choice: who speaks."""
@@ -38,7 +36,7 @@ class ChunkWriter:
 
     def piece(self, piece: Piece) -> bytes:
         """A chunk of text with the log-probabilities of its tokens."""
-        logprobs = on_one_line(dump(chat_logprobs(piece.logprobs))) if piece.logprobs else "null"
+        logprobs = logprobs_object(self._logprobs.entries(piece.logprobs)) if piece.logprobs else "null"
         choice = f'{{"index":{piece.index},"delta":{{"content":{encode_text(piece.text)}}},"logprobs":{logprobs},"finish_reason":null}}'
         return f'{self._head},"choices":[{choice}]{self._tail}'.encode()
 
@@ -55,28 +53,40 @@ class ChunkWriter:
         return f'{self._head},"choices":[{dump(choice)}]{self._tail}'.encode()
 
 
-def completion(accepted: Accepted, choices: Sequence[Piece], ending: Ending) -> bytes:
-    """A whole chat completion."""
-    return _bytes(
-        {
+class DocumentWriter:
+    """A whole chat completion. Log-probabilities are encoded as their pieces are added: at the end they would take seconds in one go."""
+
+    def __init__(self, accepted: Accepted) -> None:
+        self._accepted = accepted
+        self._texts: list[list[str]] = [[] for _ in range(accepted.request.num_choices)]
+        self._entries: list[list[str]] = [[] for _ in range(accepted.request.num_choices)]
+        self._logprobs = ChatLogprobs()
+
+    def add(self, piece: Piece) -> None:
+        """More of one choice."""
+        self._texts[piece.index].append(piece.text)
+        if piece.logprobs:
+            self._entries[piece.index].append(self._logprobs.entries(piece.logprobs))
+
+    def finish(self, ending: Ending) -> bytes:
+        """The document."""
+        accepted = self._accepted
+        head = {
             "id": accepted.completion_id,
             "object": "chat.completion",
             "created": accepted.created_unix_s,
             "model": accepted.model,
-            "choices": [_choice(choice, reason) for choice, reason in zip(choices, ending.finish_reasons, strict=True)],
-            "usage": usage_object(ending.usage),
             "system_fingerprint": fingerprint(accepted),
+            "usage": usage_object(ending.usage),
         }
-    )
+        choices = ",".join(self._choice(index, reason) for index, reason in enumerate(ending.finish_reasons))
+        return f'{dump(head)[:-1]},"choices":[{choices}]}}'.encode()
 
-
-def _choice(choice: Piece, finish_reason: str) -> dict[str, object]:
-    return {
-        "index": choice.index,
-        "message": {"role": "assistant", "content": choice.text, "refusal": None},
-        "logprobs": chat_logprobs(choice.logprobs) if choice.logprobs else None,
-        "finish_reason": finish_reason,
-    }
+    def _choice(self, index: int, finish_reason: str) -> str:
+        message = {"role": "assistant", "content": "".join(self._texts[index]), "refusal": None}
+        asked = self._accepted.request.num_logprobs is not None
+        logprobs = logprobs_object(",".join(self._entries[index])) if asked else "null"
+        return f'{{"index":{index},"message":{dump(message)},"logprobs":{logprobs},"finish_reason":"{finish_reason}"}}'
 
 
 def error_event(error: Mapping[str, object]) -> bytes:
@@ -118,21 +128,6 @@ def model_list(models: Sequence[ServedModel]) -> bytes:
 def fingerprint(accepted: Accepted) -> str:
     """Changes exactly when the weights do."""
     return f"fp_{accepted.model_version}"
-
-
-def encode_text(text: str) -> str:
-    """The text as a JSON string that no line splitter takes apart."""
-    return on_one_line(_encode(text))
-
-
-def on_one_line(document: str) -> str:
-    """JSON that no line splitter takes apart."""
-    return document if document.isascii() else document.translate(_LINE_BREAKS)
-
-
-def dump(value: object) -> str:
-    """Compact JSON."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _bytes(value: object) -> bytes:

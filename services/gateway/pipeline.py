@@ -15,7 +15,7 @@ from services.gateway.generation import Generation
 from services.gateway.keys import Identity, Keys
 from services.gateway.models import ServedModel
 from services.gateway.records import Outcome, RecordSink
-from services.gateway.request import GenerationRequest
+from services.gateway.request import MAX_LOGPROBS, GenerationRequest
 from services.gateway.request_tasks import RequestTasks
 from services.gateway.vocabulary import check_token_ids
 from services.kit import tracing
@@ -115,7 +115,11 @@ class Pipeline:
         return Echo(await loop.run_in_executor(self.tokenizer_threads, decode, prompt), first.encode())
 
     def _open(self, call: Call, identity: Identity, request: GenerationRequest, model: ServedModel, prompt: tuple[int, ...]) -> Charge:
-        """The charge of an accepted request; CONTEXT_LENGTH_EXCEEDED when prompt and asked output do not fit."""
+        """The charge of an accepted request; CONTEXT_LENGTH_EXCEEDED or a FieldError when it asks for more than there can be."""
+        max_output_tokens = _fit(len(prompt), request, model.max_context_tokens)
+        if request.num_most_logprobs(len(prompt), max_output_tokens) > MAX_LOGPROBS:
+            message = f"an answer may hold {MAX_LOGPROBS} log-probabilities; ask for fewer likeliest tokens, choices or output tokens"
+            raise FieldError("logprobs", message)
         now = self.clock.unix_ms()
         timeout_s = min(self.request_deadline_s, _own_share(call.timeout_s) if call.timeout_s is not None else self.request_deadline_s)
         return Charge(
@@ -124,7 +128,7 @@ class Pipeline:
             request=request,
             model=model,
             prompt_token_ids=prompt,
-            max_output_tokens=_fit(len(prompt), request, model.max_context_tokens),
+            max_output_tokens=max_output_tokens,
             accepted_unix_ms=now,
             deadline_unix_ms=now + round(timeout_s * 1000),
         )

@@ -8,6 +8,8 @@ MAX_STOP_TOKENS = 16
 MAX_CHOICES = 16
 MAX_TOP_LOGPROBS = 20
 MAX_LOGIT_BIASES = 1024
+MAX_LOGPROBS = 2**18
+"""Log-probabilities of one request, all choices and likeliest tokens together: as JSON about 18 MB."""
 MAX_STOP_CHARS = 512
 MAX_MESSAGES = 4096
 SEED_MIN, SEED_MAX = -(2**63), 2**63 - 1
@@ -61,6 +63,12 @@ class GenerationRequest:
     num_logprobs: int | None = None
     num_prompt_logprobs: int | None = None
     echo: bool = False
+
+    def num_most_logprobs(self, num_prompt_tokens: int, max_output_tokens: int) -> int:
+        """The most log-probabilities that the answer can hold."""
+        of_output = 0 if self.num_logprobs is None else (1 + self.num_logprobs) * max_output_tokens
+        of_prompt = 0 if self.num_prompt_logprobs is None else (1 + self.num_prompt_logprobs) * num_prompt_tokens
+        return self.num_choices * (of_output + of_prompt)
 
     @property
     def input_field(self) -> str:

@@ -53,12 +53,13 @@ class FixedModels:
     """Serves the model "m" with room for 20 tokens."""
 
     def __init__(self) -> None:
+        self.max_context_tokens = 20
         self.template: Any = FixedTemplate()
 
     def resolve(self, name: str, identity: Identity) -> ServedModel:
         if name != "m":
             raise NotFound("no such model", reason="MODEL_NOT_FOUND")
-        return ServedModel("m", "v1", 20, 1000, 0, self.template)
+        return ServedModel("m", "v1", self.max_context_tokens, 1000, 0, self.template)
 
 
 @dataclass

@@ -101,4 +101,12 @@ async def _events(accepted: Accepted, answer: Answer) -> AsyncIterator[bytes]:
 
 
 async def _document(accepted: Accepted, answer: Answer) -> bytes:
-    return openai_json.completion(accepted, await answer.whole(), answer.ending)
+    document = openai_json.DocumentWriter(accepted)
+    if accepted.request.num_logprobs is None:
+        for piece in await answer.whole():
+            document.add(piece)
+    else:
+        async for pieces in answer.pieces():
+            for piece in pieces:
+                document.add(piece)
+    return document.finish(answer.ending)

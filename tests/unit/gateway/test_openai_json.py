@@ -37,6 +37,14 @@ def read(event: bytes) -> Any:
     return json.loads(event[6:])
 
 
+def whole(pieces: list[Piece], finish_reasons: tuple[str, ...], num_logprobs: int | None = None) -> Any:
+    request = GenerationRequest("tiny", (), SamplingParams(), num_choices=len(finish_reasons), num_logprobs=num_logprobs)
+    document = openai_json.DocumentWriter(Accepted("chatcmpl-1", "tiny", "abc", 1_700_000_000, request))
+    for piece in pieces:
+        document.add(piece)
+    return json.loads(document.finish(Ending(finish_reasons, USAGE)))
+
+
 def read_all(events: bytes) -> list[Any]:
     return [read(event + b"\n\n") for event in events.split(b"\n\n") if event]
 
@@ -72,7 +80,7 @@ def test_usage_chunk_has_no_choices_and_all_counts() -> None:
 
 
 def test_completion_obeys_the_published_schema() -> None:
-    document = json.loads(openai_json.completion(accepted(), [Piece(0, "")], Ending(("stop",), USAGE)))
+    document = whole([Piece(0, "")], ("stop",))
     check("CreateChatCompletionResponse", document)
     assert document["choices"][0]["message"] == {"role": "assistant", "content": "", "refusal": None}
     assert (document["choices"][0]["index"], document["choices"][0]["logprobs"]) == (0, None)
@@ -86,17 +94,20 @@ def test_choices_have_their_own_chunks_and_places() -> None:
     assert {chunk["choices"][0]["delta"]["role"] for chunk in roles} == {"assistant"}
     assert [chunk["choices"][0]["finish_reason"] for chunk in finish] == ["stop", "length", "stop"]
     assert read(chunks.piece(Piece(2, "x")))["choices"][0]["index"] == 2
-    document = json.loads(openai_json.completion(accepted(), [Piece(0, "a"), Piece(1, "b")], Ending(("stop", "length"), USAGE)))
+    document = whole([Piece(1, "b"), Piece(0, "a"), Piece(1, "c")], ("stop", "length"))
     check("CreateChatCompletionResponse", document)
     found = [(choice["index"], choice["message"]["content"], choice["finish_reason"]) for choice in document["choices"]]
-    assert found == [(0, "a", "stop"), (1, "b", "length")]
+    assert found == [(0, "a", "stop"), (1, "bc", "length")]
 
 
 def test_logprobs_obey_the_published_schema_in_chunks_and_documents() -> None:
     likely, odd = TokenLogprob(5, "\u00e9\u2028".encode(), -0.25), TokenLogprob(6, b"\xf0\x9f", -math.inf)
     piece = Piece(0, "\u00e9", (TokenLogprobs(likely, (likely, odd)), TokenLogprobs(odd, ())))
     event = openai_json.ChunkWriter(accepted()).piece(piece)
-    chunk, document = read(event), json.loads(openai_json.completion(accepted(), [piece], Ending(("stop",), USAGE)))
+    chunk, document = (
+        read(event),
+        whole([Piece(0, "\u00e9", piece.logprobs[:1]), Piece(0, "", piece.logprobs[1:])], ("stop",), num_logprobs=2),
+    )
     check("CreateChatCompletionStreamResponse", chunk)
     check("CreateChatCompletionResponse", document)
     assert len(event.decode().rstrip("\n").splitlines()) == 1
@@ -106,6 +117,7 @@ def test_logprobs_obey_the_published_schema_in_chunks_and_documents() -> None:
     assert [token["token"] for token in first["top_logprobs"]] == ["\u00e9\u2028", "\ufffd"]
     assert (second["logprob"], second["bytes"], second["top_logprobs"]) == (-9999.0, [240, 159], [])
     assert chunk["choices"][0]["logprobs"]["refusal"] is None
+    assert whole([], ("stop",), num_logprobs=0)["choices"][0]["logprobs"] == {"content": [], "refusal": None}
 
 
 @given(st.text())

@@ -6,6 +6,7 @@ from services.gateway.answer import Answer, Usage
 from services.gateway.attempt import EndReason
 from services.gateway.dispatch import GrantOutcome
 from services.gateway.records import Outcome
+from services.gateway.request import MAX_LOGPROBS
 from services.kit.errors import Unavailable
 from tests.harness.gateway_bench import PROMPT, Bench, lost, read, refused, says
 from tests.harness.gateway_fakes import FakeAttempt
@@ -162,6 +163,16 @@ async def test_least_tokens_that_do_not_fit_are_refused(bench: Bench) -> None:
     assert (error.reason, error.metadata["param"]) == ("CONTEXT_LENGTH_EXCEEDED", "min_tokens")
     bench.replicas.scripts = [says("a")]
     await read(bench.start(min_output_tokens=16))
+
+
+async def test_more_logprobs_than_an_answer_may_hold_are_refused_and_as_many_are_not(bench: Bench) -> None:
+    bench.models.max_context_tokens = 2**17
+    bench.replicas.scripts = [says("a"), says("a")]
+    fields = {"num_logprobs": 1, "num_prompt_logprobs": 1, "num_choices": 2}
+    most = MAX_LOGPROBS // 4 - len(PROMPT)
+    await read(bench.start(**fields, max_output_tokens=most))
+    error = await refused(bench.start(**fields, max_output_tokens=most + 1))
+    assert (error.reason, error.metadata["param"]) == ("INVALID_FIELD", "logprobs")
 
 
 async def test_refusal_of_the_engine_is_the_clients_400_and_costs_nothing(bench: Bench) -> None:
