@@ -129,15 +129,19 @@ class LoadCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """See Collector."""
         load = self._measure()
-        usage = load.batch.num_used_blocks / load.num_blocks
+        batch, usage = load.batch, load.batch.num_used_blocks / load.num_blocks
         for prefix in ("inferway_engine_", "vllm:"):
-            yield self._gauge(prefix + "num_requests_running", "Sequences in the batch", load.batch.num_running)
+            yield self._gauge(prefix + "num_requests_running", "Sequences in the batch", batch.num_running)
             yield self._gauge(prefix + "num_requests_waiting", "Attempts that wait inside the engine", load.num_waiting)
             yield self._gauge(prefix + "kv_cache_usage_perc", "KV blocks in use, from 0 to 1", usage)
             yield self._counter(prefix + "prompt_tokens", "Prompt tokens of attempts", load.prompt_tokens_total)
             yield self._counter(prefix + "generation_tokens", "Output tokens that count", load.output_tokens_total)
-            yield self._counter(prefix + "num_preemptions", "Sequences preempted for KV blocks", load.batch.num_preemptions)
+            yield self._counter(prefix + "num_preemptions", "Sequences preempted for KV blocks", batch.num_preemptions)
+            yield self._counter(prefix + "prefix_cache_queries", "Prompt tokens looked for in it", batch.num_cache_query_tokens)
+            yield self._counter(prefix + "prefix_cache_hits", "Prompt tokens read from it", batch.num_cache_hit_tokens)
             yield self._cache_config(prefix + "cache_config_info", load.num_blocks)
+        yield self._gauge("inferway_engine_num_cached_blocks", "KV blocks that only the prefix cache keeps", batch.num_cached_blocks)
+        yield self._counter("inferway_engine_prefix_cache_evictions", "Cached KV blocks given out for something else", batch.num_evictions)
         yield self._gauge("inferway_engine_heartbeat_age_seconds", "Since the step loop came round", load.heartbeat_age_s)
 
     def _gauge(self, name: str, text: str, value: float) -> Metric:

@@ -216,4 +216,6 @@ def _load_response(load: ReplicaLoad) -> engine_pb2.WatchLoadResponse:
         draining=load.draining,
         output_tokens_total=load.output_tokens_total,
         prompt_tokens_total=load.prompt_tokens_total,
+        num_cached_blocks=load.batch.num_cached_blocks,
+        cached_prompt_tokens_total=load.batch.num_cache_hit_tokens,
     )

@@ -76,7 +76,11 @@ async def test_watch_load_tells_at_once_after_changes_and_without_one(running: R
     await gateway.until_end("a")
     while (load := await watch.read()).num_running:
         pass
-    assert (load.num_used_blocks, load.output_tokens_total) == (0, 10)
+    assert (load.num_used_blocks, load.output_tokens_total, load.num_cached_blocks) == (0, 10, 3)
+    await gateway.run("again", max_output_tokens=10)
+    while (load := await watch.read()).output_tokens_total < 20:
+        pass
+    assert (load.prompt_tokens_total, load.cached_prompt_tokens_total) == (6, 2)
     watch.cancel()
 
 

@@ -15,7 +15,7 @@ from tests.harness.tiny_model import NAME
 Scrape = dict[str, Metric]
 
 GAUGES = ["num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "cache_config_info"]
-COUNTERS = ["prompt_tokens", "generation_tokens", "num_preemptions", "corrupted_requests"]
+COUNTERS = ["prompt_tokens", "generation_tokens", "num_preemptions", "corrupted_requests", "prefix_cache_queries", "prefix_cache_hits"]
 COUNTERS_BY_REASON = {"request_success": "finished_reason", "admission_rejections": "reason"}
 HISTOGRAMS = [
     "time_to_first_token_seconds",
@@ -36,6 +36,10 @@ OURS = {
     "kv_cache_usage_perc": "gauge",
     "cache_config_info": "gauge",
     "heartbeat_age_seconds": "gauge",
+    "num_cached_blocks": "gauge",
+    "prefix_cache_queries": "counter",
+    "prefix_cache_hits": "counter",
+    "prefix_cache_evictions": "counter",
     "prompt_tokens": "counter",
     "generation_tokens": "counter",
     "num_preemptions": "counter",
@@ -66,12 +70,13 @@ def scrape(port: int) -> Scrape:
 
 @pytest.fixture
 async def scrapes(tmp_path: Path) -> AsyncIterator[tuple[Scrape, Scrape]]:
-    """Before the first request, and after one answer and one refusal."""
+    """Before the first request, and after two equal answers and one refusal."""
     port = free_port()
     async with running_engine(tmp_path, metrics_port=port) as (_, channel):
         before = scrape(port)
         gateway = await GatewayStub(channel).hello()
         await gateway.run("a", max_output_tokens=5)
+        await gateway.run("a again", max_output_tokens=5)
         await gateway.run("b", prompt_token_ids=[])
         yield before, scrape(port)
 
@@ -100,11 +105,14 @@ async def test_scrape_after_an_answer_and_a_refusal_counts_both(scrapes: tuple[S
     for name in HISTOGRAMS:
         assert value(before, f"vllm:{name}", f"vllm:{name}_count") == (1 if name == "iteration_tokens_total" else 0)  # The probe's step.
     for name in ("request_prompt_tokens", "request_generation_tokens", "e2e_request_latency_seconds", "request_queue_time_seconds"):
-        assert value(after, f"vllm:{name}", f"vllm:{name}_count") == 1
-    assert value(after, "vllm:inter_token_latency_seconds", "vllm:inter_token_latency_seconds_count") == 4
-    assert value(after, "vllm:request_prompt_tokens", "vllm:request_prompt_tokens_sum") == 3
-    assert value(after, "vllm:request_generation_tokens", "vllm:request_generation_tokens_sum") == 5
-    assert value(after, "vllm:generation_tokens", "vllm:generation_tokens_total") == 5
-    assert value(after, "vllm:request_success", "vllm:request_success_total", finished_reason="length") == 1
+        assert value(after, f"vllm:{name}", f"vllm:{name}_count") == 2
+    assert value(after, "vllm:inter_token_latency_seconds", "vllm:inter_token_latency_seconds_count") == 8
+    assert value(after, "vllm:request_prompt_tokens", "vllm:request_prompt_tokens_sum") == 6
+    assert value(after, "vllm:request_generation_tokens", "vllm:request_generation_tokens_sum") == 10
+    assert value(after, "vllm:generation_tokens", "vllm:generation_tokens_total") == 10
+    assert value(after, "vllm:prefix_cache_hits", "vllm:prefix_cache_hits_total") == 2  # Of three tokens the last one is always computed.
+    assert value(after, "vllm:prefix_cache_queries", "vllm:prefix_cache_queries_total") == 1 + 6  # The probe's, too.
+    assert value(after, "inferway_engine_num_cached_blocks", "inferway_engine_num_cached_blocks") > 0
+    assert value(after, "vllm:request_success", "vllm:request_success_total", finished_reason="length") == 2
     assert value(after, "vllm:admission_rejections", "vllm:admission_rejections_total", reason="INVALID_FIELD") == 1
     assert value(after, "vllm:cache_config_info", "vllm:cache_config_info", block_size="4", num_gpu_blocks="256") == 1

@@ -40,7 +40,8 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None
 
 @pytest.mark.parametrize("prefix", ["vllm:", "inferway_engine_"])
 def test_load_is_shown_under_both_names(registry: CollectorRegistry, prefix: str) -> None:
-    load = ReplicaLoad(BatchLoad(3, 4, 50, 16, 7), 2, 64, 8, 0.5, False, 900, 800)
+    batch = BatchLoad(3, 4, 50, 16, 7, num_cached_blocks=20, num_evictions=5, num_cache_query_tokens=600, num_cache_hit_tokens=400)
+    load = ReplicaLoad(batch, 2, 64, 8, 0.5, False, 900, 800)
     registry.register(LoadCollector(lambda: load, "m", block_size=16))
     assert value(registry, prefix + "num_requests_running") == 3
     assert value(registry, prefix + "num_requests_waiting") == 4 + 2
@@ -48,6 +49,10 @@ def test_load_is_shown_under_both_names(registry: CollectorRegistry, prefix: str
     assert value(registry, prefix + "generation_tokens_total") == 900
     assert value(registry, prefix + "prompt_tokens_total") == 800
     assert value(registry, prefix + "num_preemptions_total") == 7
+    assert value(registry, prefix + "prefix_cache_queries_total") == 600
+    assert value(registry, prefix + "prefix_cache_hits_total") == 400
+    assert value(registry, "inferway_engine_prefix_cache_evictions_total") == 5
+    assert value(registry, "inferway_engine_num_cached_blocks") == 20
     assert value(registry, prefix + "cache_config_info", block_size="16", num_gpu_blocks="64") == 1
 
 
