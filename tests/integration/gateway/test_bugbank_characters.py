@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,7 @@ from tests.harness.engine import EngineUnderTest, running_engine
 from tests.harness.etcd import EtcdServer
 from tests.harness.gateway_service import SECRET, WAIT_S, RunningGateway, collect, credentials, events, fill_registry, request
 from tests.harness.router_service import RunningRouter
-from tests.harness.tiny_model import NAME, byte_token
+from tests.harness.tiny_model import NAME, byte_token, write_tiny_model
 
 pytestmark = pytest.mark.real
 
@@ -29,6 +31,8 @@ TEXTS = {
     "mixed": "a\u00e9\u20ac\U0001f600z",
 }
 LONE_BYTE = 0xF0
+CONTEXT = 4096
+NAUGHTY = json.loads((Path(__file__).parents[2] / "data" / "blns" / "blns.json").read_text(encoding="utf-8"))
 
 
 @dataclass
@@ -42,21 +46,25 @@ class Chain:
         """What every answer says from now on, a token per byte, over and over."""
         self.engine.gate.script = [byte_token(byte) for byte in answer]
 
-    async def whole(self, max_tokens: int) -> str:
-        (document,) = [events(b"data: " + await collect(self.gateway.chat(request(max_tokens=max_tokens))))]
-        return str(document[0]["choices"][0]["message"]["content"])
+    async def whole(self, max_tokens: int, prompt: str = "hello") -> str:
+        document = json.loads(await collect(self.gateway.chat(asking(prompt, max_tokens))))
+        return str(document["choices"][0]["message"]["content"])
 
-    async def streamed(self, max_tokens: int) -> list[str]:
-        chunks = events(await collect(self.gateway.chat(request(max_tokens=max_tokens, stream=True))))
+    async def streamed(self, max_tokens: int, prompt: str = "hello") -> list[str]:
+        chunks = events(await collect(self.gateway.chat(asking(prompt, max_tokens, stream=True))))
         return [chunk["choices"][0]["delta"].get("content", "") for chunk in chunks[:-1]]
 
-    async def generated(self, max_tokens: int) -> list[str]:
-        messages = [inference_pb2.ChatMessage(role="user", content="hello")]
+    async def generated(self, max_tokens: int, prompt: str = "hello") -> list[str]:
+        messages = [inference_pb2.ChatMessage(role="user", content=prompt)]
         start = inference_pb2.GenerateStart(model=NAME, messages=messages, max_completion_tokens=max_tokens)
         call: Any = self.gateway.inference.Generate(
             iter([inference_pb2.GenerateRequest(start=start)]), metadata=credentials(SECRET), timeout=WAIT_S
         )
         return [response.delta.text async for response in call]
+
+
+def asking(prompt: str, max_tokens: int, **fields: Any) -> dict[str, Any]:
+    return request(messages=[{"role": "user", "content": prompt}], max_tokens=max_tokens, **fields)
 
 
 @pytest.fixture
@@ -71,7 +79,9 @@ async def chain(tmp_path: Path) -> AsyncIterator[Chain]:
         router = RunningRouter(RouterConfig(etcd_endpoints=(etcd.endpoint,), drain_timeout_s=1.0))
         address = await router.start()
         stack.push_async_callback(router.stop)
-        engine, _ = await stack.enter_async_context(running_engine(tmp_path / "home", replica_id="tiny-0", etcd_endpoints=(etcd.endpoint,)))
+        write_tiny_model(tmp_path / "home", max_context_tokens=CONTEXT)
+        settings = {"replica_id": "tiny-0", "etcd_endpoints": (etcd.endpoint,), "num_blocks": CONTEXT // 4}
+        engine, _ = await stack.enter_async_context(running_engine(tmp_path / "home", **settings))
         await router.until(lambda view: any(replica.connected for replica in view.snapshot(NAME).replicas))
         yield Chain(await stack.enter_async_context(RunningGateway(tmp_path / "home", etcd.endpoint, address)), engine)
 
@@ -105,3 +115,12 @@ async def test_en_04_bytes_that_are_no_character_harm_nothing_around_them(chain:
     whole = await chain.whole(len(answer))
     assert whole == answer.decode(errors="replace")
     assert "".join(await chain.streamed(len(answer))) == "".join(await chain.generated(len(answer))) == whole
+
+
+@pytest.mark.timeout(120)
+async def test_en_04_every_naughty_string_comes_back_as_it_went_on_every_surface(chain: Chain) -> None:
+    for text in filter(None, NAUGHTY):
+        chain.write(text.encode())
+        num_bytes = len(text.encode())
+        asked = (chain.whole(num_bytes, text), chain.streamed(num_bytes, text), chain.generated(num_bytes, text))
+        assert ["".join(told) for told in await asyncio.gather(*asked)] == [text] * 3
