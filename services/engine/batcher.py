@@ -12,10 +12,10 @@ is always progress.
 
 import bisect
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from services.engine.block_pool import OutOfBlocks
-from services.engine.kv_events import KvEvent
+from services.engine.plan import Begun, Plan, StepEvents
 from services.engine.prefill_turns import Want, prefill_turns
 from services.engine.prefix_cache import PrefixCache
 from services.engine.runner import SequenceSlice, StepOutput
@@ -36,42 +36,6 @@ class BatchLimits:
     def __post_init__(self) -> None:
         if not 1 <= self.max_num_sequences <= self.max_step_tokens or self.max_num_waiting < 0 or self.max_context_tokens < 1:
             raise ValueError(f"limits do not fit together: {self}")
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A sequence was admitted: for the first time, or again after a preemption."""
-
-    sequence_id: int
-    num_cached: int
-    """Prompt tokens read from the prefix cache the first time."""
-
-
-@dataclass(slots=True)
-class Plan:
-    """What one step computes, and who was dropped while planning."""
-
-    slices: list[SequenceSlice] = field(default_factory=list)
-    ended: list[Ended] = field(default_factory=list)
-    copies: list[tuple[int, int]] = field(default_factory=list)
-    """Blocks to copy (from, to) before the step, which writes no position that was copied."""
-    begun: list[Begun] = field(default_factory=list)
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens that the step computes."""
-        return sum(len(part.token_ids) for part in self.slices)
-
-
-@dataclass(slots=True)
-class StepEvents:
-    """What a step did to sequences. Of one sequence, prompt log-probabilities come before its first token and a token before its end."""
-
-    sampled: list[Sampled] = field(default_factory=list)
-    ended: list[Ended] = field(default_factory=list)
-    prompt_logprobs: list[PromptLogprobs] = field(default_factory=list)
-    kv: list[KvEvent] = field(default_factory=list)
-    """Changes of the prefix cache, in order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from services.engine.attempt import Attempt
 from services.engine.attempts import AttemptRequest, AttemptRules, can_retry, duplicate
 from services.engine.batcher import BatchLoad
 from services.engine.inbox import Inbox
+from services.engine.kv_feed import KvFeed
 from services.engine.load import LoadFeed, ReplicaLoad
 from services.engine.observer import Observer
 from services.engine.outcome import AttemptEnd, Failed
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 
 RECORD_RETRY_S = 0.5
 ABORT_TIMEOUT_S = 10.0
+MESSAGES_PER_MS_BITS = 20
+"""Numbers of cache messages begin at the start's time: a later start has higher ones, whatever number this one came to."""
 _FAULTS = (EndReason.STEP_FAILED, EndReason.NON_FINITE_LOGITS)
 
 
@@ -46,6 +49,8 @@ class EngineLimits:
     max_num_sequences: int
     max_attempts: int
     """Most attempts that live at one time, those whose record is being written included."""
+    message_gap_s: float = 0.0
+    """Least time between two messages to one gateway."""
 
 
 class Engine:
@@ -87,6 +92,7 @@ class Engine:
         self._num_output_tokens = 0
         self._num_prompt_tokens = 0
         self.loads = LoadFeed(self.load)
+        self.kv_events = KvFeed(clock.unix_ms() << MESSAGES_PER_MS_BITS)
 
     @property
     def has_work(self) -> bool:
@@ -108,7 +114,7 @@ class Engine:
 
     def open_session(self, gateway_id: str) -> Session:
         """A session for one gateway's stream; give it back with `abort`."""
-        session = Session(gateway_id, self._limits.max_attempts)
+        session = Session(gateway_id, self._limits.max_attempts, self._limits.message_gap_s)
         self._sessions.add(session)
         return session
 
@@ -175,10 +181,11 @@ class Engine:
         return len(late)
 
     def close(self) -> None:
-        """End all sessions and load watches, after what waits in them was sent."""
+        """End all sessions and watches, after what waits in them was sent."""
         for session in self._sessions:
             session.close()
         self.loads.close()
+        self.kv_events.close()
 
     def _require_ready(self) -> None:
         if self.phase is Phase.DRAINING:
@@ -225,6 +232,7 @@ class Engine:
             self._take_token(self._attempts[sampled.sequence_id], sampled, now_s)
         for ended in report.events.ended:
             self._finish(self._attempts[ended.sequence_id], ended)
+        self.kv_events.take(report.events.kv)
         self._observer.step(report)
 
     def _take_token(self, attempt: Attempt, sampled: Sampled, now_s: float) -> None:

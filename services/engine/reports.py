@@ -5,7 +5,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from services.engine.batcher import BatchLoad, Begun, StepEvents
+from services.engine.batcher import BatchLoad
+from services.engine.plan import Begun, StepEvents
 
 
 @dataclass(frozen=True, slots=True)

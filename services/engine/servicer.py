@@ -9,6 +9,8 @@ import grpc
 from inferway.engine.v1 import engine_pb2, engine_pb2_grpc
 from services.engine.attempts import AttemptRequest
 from services.engine.engine import Engine
+from services.engine.kv_events import Cleared, KvEvent, Removed, Stored
+from services.engine.kv_feed import KvMessage
 from services.engine.load import ReplicaLoad
 from services.engine.outcome import Counts, Failed, Finished
 from services.engine.runner import SamplingParams, TokenLogprobs
@@ -20,6 +22,8 @@ from services.kit.errors import InvalidArgument, Unavailable, Unimplemented
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
+_TIER = "device"
+"""There is no other one."""
 _FINISH_REASONS = {
     EndReason.STOP: engine_pb2.FINISH_REASON_STOP,
     EndReason.LENGTH: engine_pb2.FINISH_REASON_LENGTH,
@@ -75,8 +79,8 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
         self, request: engine_pb2.WatchKvEventsRequest, context: Context
     ) -> AsyncIterator[engine_pb2.WatchKvEventsResponse]:
         """See engine.proto."""
-        raise Unimplemented("there is no prefix cache to watch yet; use WatchLoad for the load of this replica")
-        yield engine_pb2.WatchKvEventsResponse()
+        async for message in self._engine.kv_events.watch(request.start_sequence_number):
+            yield _kv_response(message)
 
     async def Drain(self, request: engine_pb2.DrainRequest, context: Context) -> engine_pb2.DrainResponse:
         """See engine.proto."""
@@ -202,6 +206,21 @@ def _counts(counts: Counts) -> engine_pb2.AttemptCounts:
         discarded_tokens=counts.discarded_tokens,
         resumed_tokens=counts.resumed_tokens,
     )
+
+
+def _kv_response(message: KvMessage) -> engine_pb2.WatchKvEventsResponse:
+    events = [_kv_event(event) for event in message.events]
+    return engine_pb2.WatchKvEventsResponse(sequence_number=message.sequence_number, events=events)
+
+
+def _kv_event(event: KvEvent) -> engine_pb2.KvEvent:
+    match event:
+        case Stored(parent, hashes):
+            return engine_pb2.KvEvent(stored=engine_pb2.KvBlocksStored(block_hashes=hashes, parent_hash=parent, tier=_TIER))
+        case Removed(hashes):
+            return engine_pb2.KvEvent(removed=engine_pb2.KvBlocksRemoved(block_hashes=hashes, tier=_TIER))
+        case Cleared():
+            return engine_pb2.KvEvent(cleared=engine_pb2.KvCleared())
 
 
 def _load_response(load: ReplicaLoad) -> engine_pb2.WatchLoadResponse:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from services.engine.batcher import Batcher, BatchLimits, Plan, StepEvents
+from services.engine.batcher import Batcher, BatchLimits
 from services.engine.bisection import Bisection, StepResult
 from services.engine.block_hash import BlockHasher
 from services.engine.block_pool import BlockPool
 from services.engine.inbox import Commands, Inbox
+from services.engine.plan import Plan, StepEvents
 from services.engine.prefix_cache import PrefixCache
 from services.engine.reports import Reports, StepReport
 from services.engine.runner import ModelInfo, ModelRunner

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from services.engine.batcher import Batcher, BatchLimits, Plan, StepEvents
+from services.engine.batcher import Batcher, BatchLimits
 from services.engine.block_hash import BlockHasher
 from services.engine.block_pool import BlockPool
+from services.engine.plan import Plan, StepEvents
 from services.engine.prefix_cache import PrefixCache
 from services.engine.runner import ModelInfo, ModelRunner, SamplingParams, SequenceSlice
 from services.engine.sequence import Ended, EndReason, Sequence

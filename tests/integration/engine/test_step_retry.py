@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterator, Sequence
 
 import pytest
 
-from services.engine.batcher import Plan
 from services.engine.bisection import Bisection
 from services.engine.model.importer import import_model
+from services.engine.plan import Plan
 from services.engine.runner import ModelRunner, RunnerSettings, SequenceSlice, StepOutput
 from services.engine.runner_registry import make_runner
 from services.engine.sequence import EndReason

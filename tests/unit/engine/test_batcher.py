@@ -2,8 +2,9 @@
 
 import pytest
 
-from services.engine.batcher import Batcher, BatchLimits, StepEvents
+from services.engine.batcher import Batcher, BatchLimits
 from services.engine.block_pool import BlockPool
+from services.engine.plan import StepEvents
 from services.engine.runner import StepOutput, TokenLogprobs
 from services.engine.sequence import EndReason, Sequence
 from tests.harness.batching import EOS, Bench, alone, new_cache, sampled, sequence

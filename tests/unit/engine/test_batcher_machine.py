@@ -18,7 +18,7 @@ class BatcherMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bench = Bench(num_blocks=10, block_size=2, max_num_sequences=3, max_step_tokens=6, max_num_waiting=4)
+        self.bench = Bench(num_blocks=8, block_size=4, max_num_sequences=3, max_step_tokens=6, max_num_waiting=4)
         self.wanted: dict[int, dict[str, Any]] = {}
 
     def make(self, sequence_id: int) -> Sequence:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Sequence
 
 import pytest
 
-from services.engine.batcher import Plan
 from services.engine.bisection import Bisection, StepResult
+from services.engine.plan import Plan
 from services.engine.runner import SamplingParams, SequenceSlice, StepOutput
 from services.engine.sequence import EndReason
 from tests.harness.batching import Bench, alone, sequence, sim_runner

@@ -7,11 +7,12 @@ import pytest
 
 from services.engine.attempt import Attempt
 from services.engine.attempts import AttemptRequest, AttemptRules
-from services.engine.batcher import BatchLoad, Begun, StepEvents
+from services.engine.batcher import BatchLoad
 from services.engine.engine import Engine, EngineLimits, Phase
 from services.engine.inbox import Inbox
 from services.engine.load import MAX_GAP_S
 from services.engine.outcome import AttemptEnd, Failed, Finished
+from services.engine.plan import Begun, StepEvents
 from services.engine.reports import Reports, StepReport
 from services.engine.sequence import Ended, EndReason, Sampled
 from services.engine.session import Session
