@@ -107,7 +107,7 @@ class Replica:
             self._steps.heartbeat_age_s,
         )
         bounds = WatchdogBounds(config.heartbeat_bound_s, config.heartbeat_exit_s)
-        self._watchdog = Watchdog(self._steps, lambda: self.engine.has_work, bounds)
+        self._watchdog = Watchdog(self._steps, lambda: self.engine.has_work, bounds, self._clock)
         registry.register(LoadCollector(self.engine.load, version.name, config.block_size))
         self._info = _info(self._entry.replica, version)
         self._servicer = EngineServicer(self.engine, vocabulary, self._info, self.drain)

@@ -11,10 +11,13 @@ from types import FrameType
 from typing import Protocol
 
 from services.engine.step_loop import StepSize
+from services.kit.clock import Clock
 
 log = logging.getLogger(__name__)
 
 MAX_FRAMES = 40
+MAX_PAUSE_S = 2.0
+"""Between two looks; after a longer one the whole process stood still, and nobody is late for that."""
 
 Frames = Callable[[], Mapping[int, FrameType]]
 
@@ -41,19 +44,35 @@ class WatchdogBounds:
 
 
 class Watchdog:
-    """Looks at the heartbeat when asked; an old one means something only while there is work. Lives in the event loop."""
+    """Looks at the heartbeat when asked, which has to be every second or so. Lives in the event loop.
 
-    def __init__(self, heart: Heart, has_work: Callable[[], bool], bounds: WatchdogBounds, frames: Frames = sys._current_frames) -> None:
+    An old heartbeat means something only while there is work, and only as far as this process was not stopped itself.
+    """
+
+    def __init__(
+        self,
+        heart: Heart,
+        has_work: Callable[[], bool],
+        bounds: WatchdogBounds,
+        clock: Clock,
+        frames: Frames = sys._current_frames,
+    ) -> None:
         self._heart = heart
         self._has_work = has_work
         self._bounds = bounds
+        self._clock = clock
         self._frames = frames
+        self._looked_s = self._awake_s = clock.monotonic()
         self._has_told = False
         self.has_given_up = False
 
     def check(self) -> bool:
         """Whether the loop is alive. Logs one dump of all stacks per hang; raises StepLoopHung beyond the second bound."""
-        age_s = self._heart.heartbeat_age_s()
+        now_s = self._clock.monotonic()
+        if now_s - self._looked_s > MAX_PAUSE_S:
+            self._awake_s = now_s
+        self._looked_s = now_s
+        age_s = min(self._heart.heartbeat_age_s(), now_s - self._awake_s)
         if age_s <= self._bounds.late_s or not self._has_work():
             self._has_told = False
             return True

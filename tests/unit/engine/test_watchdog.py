@@ -25,16 +25,34 @@ class Heart:
         return self.age_s
 
 
+class ManualClock:
+    """Stands still until told otherwise."""
+
+    now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def unix_ms(self) -> int:
+        return 0
+
+
 class Rig:
-    """A watchdog with bounds of 20 s and 60 s."""
+    """A watchdog with bounds of 20 s and 60 s that looks every second."""
 
     def __init__(self) -> None:
         self.heart = Heart()
+        self.clock = ManualClock()
         self.has_work = True
-        self.dog = Watchdog(self.heart, lambda: self.has_work, WatchdogBounds(20.0, 60.0))
+        self.dog = Watchdog(self.heart, lambda: self.has_work, WatchdogBounds(20.0, 60.0), self.clock)
+        for _ in range(2000):
+            self.clock.now_s += 1.0
+            assert self.dog.check()
 
     def check(self, age_s: float) -> bool:
+        """What a look finds a second after the last one, when the heartbeat is so old."""
         self.heart.age_s = age_s
+        self.clock.now_s += 1.0
         return self.dog.check()
 
 
@@ -81,9 +99,21 @@ def test_watchdog_dump_names_the_calls_of_every_thread_and_no_values(caplog: pyt
 def test_watchdog_dump_of_a_thread_without_a_name_has_its_number(caplog: pytest.LogCaptureFixture) -> None:
     frame = sys._getframe()
     frames: dict[int, FrameType] = {12: frame}
-    dog = Watchdog(Heart(), lambda: True, WatchdogBounds(-1.0, 60.0), lambda: frames)
+    dog = Watchdog(Heart(), lambda: True, WatchdogBounds(-1.0, 60.0), ManualClock(), lambda: frames)
     dog.check()
     assert list(fields(caplog.records[0])["stacks"]) == ["12"]  # type: ignore[call-overload]
+
+
+def test_watchdog_of_a_process_that_was_stopped_gives_the_loop_its_whole_time_again() -> None:
+    rig = Rig()
+    assert rig.check(0.1)
+    rig.clock.now_s += 3600.0
+    assert rig.check(3601.0)
+    assert [rig.check(3601.0 + age_s) for age_s in range(1, 22)] == [True] * 20 + [False]
+    for age_s in range(22, 61):
+        assert not rig.check(3601.0 + age_s)
+    with pytest.raises(StepLoopHung):
+        rig.check(3662.0)
 
 
 @contextmanager
