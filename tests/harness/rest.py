@@ -71,6 +71,11 @@ def said(chunks: list[dict[str, Any]]) -> str:
     return "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
 
 
+def billed(usage: dict[str, Any]) -> tuple[int, int]:
+    """Prompt and output tokens; how many of the prompt's were cached depends on what was asked before."""
+    return usage["prompt_tokens"], usage["completion_tokens"]
+
+
 def error_of(response: httpx.Response, status: int) -> dict[str, Any]:
     """The error of a refusal, after checking its shape."""
     assert response.status_code == status, response.text
