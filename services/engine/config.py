@@ -36,7 +36,10 @@ class EngineConfig:
     runner: str = "auto"
     """`torch`: float32 or bfloat16 as `dtype` says; `cpu`: native quantised kernels; `auto`: `cpu` on a CPU, `torch` on a GPU; `sim`."""
     device: str = "cpu"
-    dtype: str = "float32"
+    dtype: str = ""
+    """`float32` or `bfloat16`, which each runner reads in its own way; empty takes what the model's card says, else `float32`."""
+    kv_dtype: str = ""
+    """Keys and values of the `cpu` runner: `bfloat16`, or `int8` in half the memory; empty takes what the card says, else `bfloat16`."""
     threads: int = 1
     block_size: int = 16
     num_blocks: int = 1024
@@ -49,6 +52,9 @@ class EngineConfig:
     heartbeat_exit_s: float = 60.0
     """Still older ones end the process: a step that never returns cannot be ended otherwise."""
     drain_timeout_s: float = 30.0
+    message_gap_ms: float = 10.0
+    """Least time between two messages to one gateway, but for first tokens and ends: a hundred chunks a second are as smooth as one for
+    every step, and where a step takes a few milliseconds they leave the cores to it."""
     log_level: str = "INFO"
     otlp_endpoint: str | None = None
     trace_sample_ratio: float = 0.05
@@ -60,7 +66,7 @@ class EngineConfig:
             require(0 <= (getattr(self, name) or 0) <= 65535, f"{name} must be from 0 to 65535")
         for name in ("lease_ttl_s", "threads", "block_size", "num_blocks", "max_num_sequences", "outbox_max_bytes"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1")
-        for name in ("max_num_waiting", "drain_timeout_s", "sim_step_ms", "sim_eos_every"):
+        for name in ("max_num_waiting", "drain_timeout_s", "message_gap_ms", "sim_step_ms", "sim_eos_every"):
             require(getattr(self, name) >= 0, f"{name} must not be negative")
         require(self.runner in RUNNERS, f"runner must be one of {', '.join(sorted(RUNNERS))}")
         require(self.heartbeat_bound_s > 0, "heartbeat_bound_s must be above 0")
@@ -77,6 +83,7 @@ class EngineConfig:
             home=Path(self.home),
             device=self.device,
             dtype=self.dtype,
+            kv_dtype=self.kv_dtype,
             threads=self.threads,
             block_size=self.block_size,
             num_blocks=self.num_blocks,

@@ -97,7 +97,7 @@ class Replica:
         metrics = EngineMetrics(registry, version.name)
         self.engine = Engine(
             _rules(config, version),
-            EngineLimits(config.num_blocks, config.max_num_sequences, 2 * (config.max_num_sequences + config.max_num_waiting)),
+            _limits(config),
             vocabulary,
             self._inbox,
             self._reports,
@@ -198,6 +198,11 @@ def _server_settings(config: EngineConfig) -> ServerSettings:
 def _max_context_tokens(config: EngineConfig, version: ModelVersion) -> int:
     """What one sequence can have at most: the last token of an answer is never computed, so it needs no place in the pool."""
     return min(version.max_context_tokens, config.num_blocks * config.block_size)
+
+
+def _limits(config: EngineConfig) -> EngineLimits:
+    max_attempts = 2 * (config.max_num_sequences + config.max_num_waiting)
+    return EngineLimits(config.num_blocks, config.max_num_sequences, max_attempts, config.message_gap_ms / 1000)
 
 
 def _rules(config: EngineConfig, version: ModelVersion) -> AttemptRules:

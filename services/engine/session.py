@@ -73,9 +73,11 @@ class Session:
 
     Whoever sends takes messages at its own pace: a gateway that reads slowly gets fewer and larger ones. What waits is bounded by the
     output of the attempts that live, and by `max_ended`: `wait_room` keeps the reader of requests from starting more while so many wait.
+    Messages leave at least `min_gap_s` apart, so that steps of a few milliseconds do not cost a message each in every process on the way
+    to the client; but the first token of an attempt, and an end, leave at once.
     """
 
-    def __init__(self, gateway_id: str, max_ended: int) -> None:
+    def __init__(self, gateway_id: str, max_ended: int, min_gap_s: float = 0.0) -> None:
         self.gateway_id = gateway_id
         self.sequence_ids: dict[str, int] = {}
         """Sequences of running attempts by attempt id."""
@@ -88,6 +90,13 @@ class Session:
         self._open = True
         self._error: Exception | None = None
         self._changed = asyncio.Event()
+        self._begun: set[int] = set()
+        """Sequences that live and whose first token was told."""
+        self._min_gap_s = min_gap_s
+        self._next_s = 0.0
+        """When the next message may leave, in the loop's time."""
+        self._is_due = False
+        self._timer: asyncio.TimerHandle | None = None
         self._room = asyncio.Event()
         self._room.set()
 
@@ -110,14 +119,15 @@ class Session:
         if text:
             update.texts.append(text)
         self._step = step
-        self._changed.set()
+        self._tell(at_once=sequence_id not in self._begun)
+        self._begun.add(sequence_id)
 
     def add_prompt_logprobs(self, sequence_id: int, attempt_id: str, step: int, logprobs: Sequence[TokenLogprobs]) -> None:
         """Log-probabilities of the next prompt tokens."""
         if self._open and logprobs:
             self._updates.setdefault(sequence_id, AttemptUpdate(attempt_id)).prompt_logprobs += logprobs
             self._step = step
-            self._changed.set()
+            self._tell(at_once=False)
 
     def tell_cached(self, sequence_id: int, num_cached: int) -> None:
         """How many prompt tokens were read from the prefix cache; goes with the delta that waits."""
@@ -127,6 +137,7 @@ class Session:
     def add_end(self, sequence_id: int, attempt_id: str, end: Finished | Failed) -> None:
         """The attempt has ended; its id may be used again."""
         self.sequence_ids.pop(attempt_id, None)
+        self._begun.discard(sequence_id)
         if self._open:
             self._updates.setdefault(sequence_id, AttemptUpdate(attempt_id)).end = end
             self._count_end()
@@ -154,15 +165,17 @@ class Session:
         await self._room.wait()
 
     async def next_message(self) -> SessionMessage | None:
-        """What happened since the last message, as soon as there is anything; None at the end of the session."""
-        while not self._updates:
-            if self._error is not None:
-                raise self._error
-            if not self._open or (not self._input_open and not self.sequence_ids):
-                return None
+        """What happened since the last message, as soon as it may leave; None at the end of the session."""
+        while not self._updates or (self._open and not self._is_due):
+            if not self._updates:
+                if self._error is not None:
+                    raise self._error
+                if not self._open or (not self._input_open and not self.sequence_ids):
+                    return None
             self._changed.clear()
             await self._changed.wait()
         message = SessionMessage(self._step, self._take())
+        self._begin_gap()
         if self._num_ended < self._max_ended:
             self._room.set()
         return message
@@ -185,4 +198,25 @@ class Session:
         self._num_ended += 1
         if self._num_ended >= self._max_ended:
             self._room.clear()
+        self._tell(at_once=True)
+
+    def _tell(self, at_once: bool) -> None:
+        """Something waits: let it leave now, or when the gap after the last message is over."""
+        if self._is_due:
+            return
+        loop = asyncio.get_running_loop()
+        if at_once or loop.time() >= self._next_s:
+            self._leave()
+        elif self._timer is None:
+            self._timer = loop.call_at(self._next_s, self._leave)
+
+    def _leave(self) -> None:
+        self._is_due = True
         self._changed.set()
+
+    def _begin_gap(self) -> None:
+        self._is_due = bool(self._updates)
+        self._next_s = asyncio.get_running_loop().time() + self._min_gap_s
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,6 +1,7 @@
 """What a gateway has not read yet is merged per attempt, in order, and bounded."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -146,3 +147,68 @@ async def test_end_input_ends_the_session_after_the_last_running_attempt() -> No
     session.add_end(1, "a", END)
     assert await waiting is not None
     assert await message(session) is None
+
+
+async def begun(session: Session, *sequence_ids: int) -> None:
+    """First tokens of these sequences, told."""
+    for sequence_id in sequence_ids:
+        session.add_delta(sequence_id, f"a{sequence_id}", 1, 0, "x")
+    assert await message(session) is not None
+
+
+async def is_waiting(reading: asyncio.Task[object]) -> bool:
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return not reading.done()
+
+
+async def test_gap_later_tokens_wait_and_come_together() -> None:
+    session = Session("g", max_ended=10, min_gap_s=0.02)
+    await begun(session, 1)
+    for step in range(2, 5):
+        session.add_delta(1, "a1", step, step, "x")
+    reading = asyncio.ensure_future(message(session))
+    assert await is_waiting(reading)
+    merged = await reading
+    assert [update.token_ids for update in merged.updates] == [[2, 3, 4]]  # type: ignore[attr-defined]
+
+
+async def test_gap_that_has_passed_delays_nothing() -> None:
+    session = Session("g", max_ended=10, min_gap_s=0.01)
+    await begun(session, 1)
+    passed = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.02, passed.set)
+    await passed.wait()
+    session.add_delta(1, "a1", 2, 2, "x")
+    reading = asyncio.ensure_future(message(session))
+    assert not await is_waiting(reading)
+    await reading
+
+
+@pytest.mark.parametrize(
+    "urgent",
+    [
+        lambda session: session.add_delta(2, "a2", 2, 9, "first"),
+        lambda session: session.add_end(1, "a1", END),
+        lambda session: session.refuse("a3", REFUSAL),
+        lambda session: session.close(),
+    ],
+    ids=["first token of another", "end", "refusal", "close"],
+)
+async def test_gap_does_not_hold_up_what_is_urgent(urgent: Callable[[Session], None]) -> None:
+    session = Session("g", max_ended=10, min_gap_s=1000.0)
+    await begun(session, 1)
+    session.add_delta(1, "a1", 2, 2, "x")
+    reading = asyncio.ensure_future(message(session))
+    assert await is_waiting(reading)
+    urgent(session)
+    merged = await reading
+    assert merged.updates[0].token_ids == [2]  # type: ignore[attr-defined]
+
+
+async def test_gap_a_new_attempt_in_place_of_an_ended_one_begins_at_once() -> None:
+    session = Session("g", max_ended=10, min_gap_s=1000.0)
+    await begun(session, 1)
+    session.add_end(1, "a1", END)
+    await message(session)
+    await begun(session, 2)
