@@ -116,6 +116,8 @@ def started(all_of_them: Sequence[Contender], result: Result, say: Callable[[str
             starts = result.mesh_start_s if isinstance(one, Mesh) else result.start_s
             starts[one.name] = round(seconds, 2)
             say(f"{one.name} answers after {seconds:.1f} s ({one.numerics})")
+            if result.method["priority"]:
+                processes.prefer([psutil.Process(), *one.processes()])
             processes.freeze(one.processes())
         yield
     finally:
@@ -187,6 +189,7 @@ def _method(given: argparse.Namespace, repeats: int) -> dict[str, Any]:
         "requests": "closed loop, greedy, token-id prompts, ignore_eos, streamed /v1/completions",
         "route": "ours through the whole mesh: edge with TLS" if given.tls else "ours through the whole mesh: edge, limits, metering",
         "quiet_limit": given.quiet,
+        "priority": given.priority,
         "peers": [LLAMA_CPP, VLLM],
     }
 
@@ -208,6 +211,7 @@ def arguments_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tls", action="store_true", help="reach our edge by https")
     parser.add_argument("--quiet", type=float, default=0.08, help="most that others may take of one processor")
     parser.add_argument("--patience-s", type=float, default=20.0, help="longest wait for others to be quiet, per measurement")
+    parser.add_argument("--priority", action="store_true", help="put servers and client before all others on a busy machine (root)")
     parser.add_argument("--time-limit-min", type=float, default=22.0, help="begin no further point after so many minutes")
     parser.add_argument("--no-looks", action="store_true", help="rates only: no perplexity, long prompts and starts")
     parser.add_argument("--json", type=Path, default=_RESULTS / "engine.json")

@@ -15,7 +15,7 @@ from tests.unit.bench.test_row import row
 
 def result(path: Path) -> Result:
     rows = [row("inferway", 300), row("llama.cpp", 100), dataclasses.replace(row("vllm", 50), num_failed=2)]
-    found = Result(path, {}, {"cpus": 2}, rows, {"inferway": 1.5}, perplexity={"vllm": 28.5})
+    found = Result(path, {"priority": False}, {"cpus": 2}, rows, {"inferway": 1.5}, perplexity={"vllm": 28.5})
     found.head_of_line.append(HeadOfLine("vllm", 1.0, 2.0, float("nan"), 4.0, 5.0, 6))
     return found
 
