@@ -171,6 +171,29 @@ async def test_client_that_hangs_up_leaves_no_block_in_use(parts: Parts) -> None
     assert 0 < record.completion_tokens < 400
 
 
+def choices_of(data: bytes) -> dict[int, tuple[str, list[Any], str]]:
+    """Text, log-probabilities and finish reason of every choice of a whole stream."""
+    found: dict[int, tuple[str, list[Any], str]] = {}
+    for choice in (choice for chunk in events(data)[:-1] for choice in chunk["choices"]):
+        text, content, _ = found.get(choice["index"], ("", [], ""))
+        content += (choice["logprobs"] or {"content": []})["content"]
+        found[choice["index"]] = (text + choice["delta"].get("content", ""), content, choice["finish_reason"])
+    return found
+
+
+async def test_replica_killed_under_several_choices_changes_neither_texts_nor_logprobs_nor_the_bill(parts: Parts) -> None:
+    wish = body(5, n=4, logprobs=True, top_logprobs=2, max_tokens=40, temperature=1)
+    undisturbed = choices_of(await collect(parts.gateway.chat(wish)))
+    call = asyncio.create_task(collect(parts.gateway.chat(wish)))
+    parts.kill(await busy_replica(parts))
+    assert choices_of(await call) == undisturbed
+    assert [len(content) for _, content, _ in undisturbed.values()] == [40] * 4
+    first, second = await parts.gateway.records()
+    assert (first.prompt_tokens, first.completion_tokens) == (second.prompt_tokens, second.completion_tokens)
+    assert (second.completion_tokens, first.num_attempts) == (160, 4)
+    assert second.num_attempts > 4
+
+
 async def test_router_killed_and_back_leaves_streams_alone_and_serves_again(parts: Parts) -> None:
     running = asyncio.create_task(collect(parts.gateway.chat(body(3))))
     await busy_replica(parts)
