@@ -41,6 +41,8 @@ class GatedRunner:
         self.num_failures_wanted = 0
         self.poison: int | None = None
         """A token with which every step fails."""
+        self.blinding: int | None = None
+        """A token for whose sequences the numbers are not finite."""
         self.script: Sequence[int] = ()
         """Tokens that every answer is made of, over and over, instead of the runner's own."""
         self.num_sequences: list[int] = []
@@ -77,6 +79,8 @@ class GatedRunner:
         if self.poison is not None and any(self.poison in part.context for part in slices):
             raise MemoryError
         for part, output in zip(slices, outputs, strict=True):
+            if self.blinding is not None and self.blinding in part.context:
+                output.token_id, output.error = None, "not finite"
             if self.script and output.token_id is not None:
                 output.token_id = self.script[part.output_position % len(self.script)]
         return outputs

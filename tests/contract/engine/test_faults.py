@@ -61,6 +61,27 @@ async def test_poison_while_decoding_keeps_what_was_delivered_and_ends_alone(tmp
         assert neighbour.text == reference.text
 
 
+async def test_numbers_that_are_not_finite_end_their_request_alone_and_leave_nothing_in_the_cache(tmp_path: Path) -> None:
+    async with running_engine(tmp_path) as (engine, channel):
+        gateway = await GatewayStub(channel).hello()
+        prompt = [99, POISON, 30, 40, 50, 60, 70, 80, 90]
+        reference = await gateway.run("reference", prompt_token_ids=prompt, cache_salt=b"other")
+        num_cached = (await wait_load(channel, num_running=0)).num_cached_blocks
+        engine.gate.blinding = POISON
+        await gateway.start("neighbour")
+        blind = await gateway.run("blind", prompt_token_ids=prompt)
+        assert blind.failed is not None
+        assert (blind.failed.reason, blind.failed.retryable, blind.token_ids) == ("NON_FINITE_LOGITS", False, [])
+        (neighbour,) = await gateway.until_end("neighbour")
+        assert neighbour.finished is not None
+        load = await wait_load(channel, num_running=0)
+        assert load.num_cached_blocks == num_cached + len([10, 20, 30, *neighbour.token_ids[:-1]]) // engine.config.block_size
+        engine.gate.blinding = None
+        again = await gateway.run("again", prompt_token_ids=prompt)
+        assert again.finished is not None
+        assert (again.finished.counts.cached_prompt_tokens, again.token_ids) == (0, reference.token_ids)
+
+
 async def test_step_that_fails_once_is_run_again_and_nobody_notices(tmp_path: Path) -> None:
     async with running_engine(tmp_path) as (engine, channel):
         gateway = await GatewayStub(channel).hello()

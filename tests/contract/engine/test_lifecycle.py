@@ -175,13 +175,9 @@ async def test_idle_replica_stays_healthy_beyond_the_heartbeat_bound(running: Ru
     await wait_health(running[1], serving=True)
 
 
-@pytest.mark.parametrize("method", ["Embed", "WatchKvEvents"])
-async def test_method_that_is_not_served_says_so(running: Running, method: str) -> None:
+async def test_method_that_is_not_served_says_so(running: Running) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        if method == "Embed":
-            await stub(running).Embed(engine_pb2.EmbedRequest(), timeout=5)
-        else:
-            await stub(running).WatchKvEvents(engine_pb2.WatchKvEventsRequest(), timeout=5).read()
+        await stub(running).Embed(engine_pb2.EmbedRequest(), timeout=5)
     assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
     assert status.from_rpc_error(caught.value).reason == "UNIMPLEMENTED"
 
