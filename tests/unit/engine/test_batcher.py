@@ -2,11 +2,11 @@
 
 import pytest
 
-from services.engine.batcher import Batcher, BatchLimits
+from services.engine.batcher import MAX_OVERTAKES, Batcher, BatchLimits
 from services.engine.block_pool import BlockPool
 from services.engine.plan import StepEvents
 from services.engine.runner import StepOutput, TokenLogprobs
-from services.engine.sequence import EndReason, Sequence
+from services.engine.sequence import AGEING_S, EndReason, Sequence
 from tests.harness.batching import EOS, Bench, alone, new_cache, sampled, sequence
 
 
@@ -60,6 +60,54 @@ def test_schedule_admits_by_blocks_with_a_reserve_beside_others() -> None:
     bench.add(sequence(1, num_prompt=8, max_output_tokens=1), sequence(2, num_prompt=12, max_output_tokens=1))
     assert parts(bench.step()) == [(1, 0, 8, True)]
     assert parts(bench.step()) == [(2, 0, 12, True)]
+
+
+def test_schedule_short_prompt_does_not_wait_for_a_long_one() -> None:
+    bench = Bench(num_blocks=256, max_step_tokens=16)
+    bench.add(sequence(1, num_prompt=400))
+    bench.step()
+    bench.add(sequence(2, num_prompt=12))
+    assert parts(bench.step()) == [(1, 16, 4, False), (2, 0, 12, True)]
+
+
+def test_schedule_long_prompt_goes_on_however_many_short_ones_come() -> None:
+    bench = Bench(num_blocks=256, max_step_tokens=16)
+    bench.add(sequence(1, num_prompt=40, max_output_tokens=1))
+    for index in range(2, 30):
+        bench.add(sequence(index, num_prompt=16, max_output_tokens=1))
+        bench.step()
+    assert bench.ends[1].reason is EndReason.LENGTH
+
+
+def test_schedule_small_prompts_pass_one_that_does_not_fit_but_not_for_ever() -> None:
+    bench = Bench(num_blocks=8, block_size=4, max_num_sequences=4)
+    bench.add(sequence(1, num_prompt=8, max_output_tokens=20))
+    bench.step()
+    bench.add(sequence(2, num_prompt=28, max_output_tokens=1))
+    order = []
+    for index in range(3, 90):
+        bench.add(sequence(index, num_prompt=3, max_output_tokens=1))
+        order += [begun.sequence_id for begun in bench.step().begun]
+    assert order.index(2) == MAX_OVERTAKES
+    assert sorted(order) == list(range(2, 2 + len(order)))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "goes_first"),
+    [
+        ({}, {}, 1),
+        ({"priority": 1}, {}, 1),
+        ({}, {"priority": 1}, 2),
+        ({"arrived_s": 1.0}, {"arrived_s": 0.0}, 2),
+        ({}, {"priority": 1, "arrived_s": AGEING_S - 0.1}, 2),
+        ({}, {"priority": 1, "arrived_s": AGEING_S + 0.1}, 1),
+        ({"priority": -2}, {"arrived_s": 2 * AGEING_S + 0.1}, 1),
+    ],
+)
+def test_waiting_raises_a_sequence_by_a_class_at_a_time(first: dict[str, float], second: dict[str, float], goes_first: int) -> None:
+    bench = Bench(max_num_sequences=1)
+    bench.add(sequence(1, **first), sequence(2, **second))
+    assert [begun.sequence_id for begun in bench.step().begun] == [goes_first]
 
 
 def test_schedule_higher_priority_is_admitted_first_and_preempted_last() -> None:
