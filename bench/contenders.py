@@ -45,12 +45,17 @@ def llama_cpp(threads: int, slots: int = _MAX_SEQUENCES) -> Server:
 
 
 def vllm(threads: int) -> Server:
-    """By default it reserves a core for its front end and computes on the rest; here it has both, in one process."""
+    """By default it reserves a core for its front end and computes on the rest, in a worker process that waits awake.
+
+    Here it computes on all threads and in the engine's own process, which `uni` alone does not bring about on a CPU.
+    """
     environ = {
         "VLLM_TARGET_DEVICE": "cpu",
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": f"0-{threads - 1}",
         "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "OMP_NUM_THREADS": str(threads),
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
         "LD_PRELOAD": ":".join(str(path) for path in PEERS.preloads()),
