@@ -9,6 +9,8 @@ from services.engine.runner import TokenLogprobs
 
 MAX_LOGPROBS_PER_MESSAGE = 100_000
 """Log-probabilities of single tokens in one message, about 3 MB; what is more waits for the next one."""
+MAX_TOKENS_PER_MESSAGE = 500_000
+"""Likewise of tokens, about 4 MB with their text; those of one attempt stay together."""
 
 
 @dataclass(slots=True)
@@ -183,8 +185,11 @@ class Session:
     def _take(self) -> list[AttemptUpdate]:
         """Everything that waits, or as much of it as has place in one message."""
         taken: list[AttemptUpdate] = []
-        room = MAX_LOGPROBS_PER_MESSAGE
+        room, num_tokens = MAX_LOGPROBS_PER_MESSAGE, 0
         for sequence_id, update in list(self._updates.items()):
+            num_tokens += len(update.token_ids)
+            if taken and num_tokens > MAX_TOKENS_PER_MESSAGE:
+                break
             num_logprobs = update.num_logprobs
             if num_logprobs > room:
                 taken.append(update.split(room))

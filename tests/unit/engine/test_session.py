@@ -8,7 +8,7 @@ import pytest
 from services.engine.outcome import Counts, Failed, Finished
 from services.engine.runner import TokenLogprobs
 from services.engine.sequence import EndReason
-from services.engine.session import MAX_LOGPROBS_PER_MESSAGE, Session
+from services.engine.session import MAX_LOGPROBS_PER_MESSAGE, MAX_TOKENS_PER_MESSAGE, Session
 
 END = Finished(EndReason.LENGTH, Counts(output_tokens=1000))
 REFUSAL = Failed("ENGINE_QUEUE_FULL", "full", True)
@@ -83,6 +83,23 @@ async def test_next_message_with_more_log_probabilities_than_fit_comes_in_pieces
     assert len(sizes) == -(-21 * (num_prompt + num_tokens) // MAX_LOGPROBS_PER_MESSAGE)
     assert [update.attempt_id for update in told.updates] == ["a", "last"]
     await session.wait_room()
+
+
+async def test_message_to_a_gateway_that_has_not_read_for_long_is_bounded_and_nothing_is_lost() -> None:
+    session = Session("g", max_ended=10)
+    num_each = MAX_TOKENS_PER_MESSAGE * 2 // 5
+    for sequence_id in range(1, 6):
+        for _ in range(num_each):
+            session.add_delta(sequence_id, f"a{sequence_id}", 1, sequence_id, "x")
+        session.add_end(sequence_id, f"a{sequence_id}", END)
+    told = []
+    for _ in range(3):
+        found = await session.next_message()
+        assert found is not None
+        assert sum(len(update.token_ids) for update in found.updates) <= MAX_TOKENS_PER_MESSAGE
+        told.append([update.attempt_id for update in found.updates])
+        assert all(len(update.token_ids) == len("".join(update.texts)) == num_each and update.end is END for update in found.updates)
+    assert told == [["a1", "a2"], ["a3", "a4"], ["a5"]]
 
 
 async def test_next_message_waits_for_something_to_tell() -> None:
