@@ -52,6 +52,29 @@ def cpu_s(processes: Iterable[psutil.Process]) -> float:
     return sum(_asked(process, lambda one: one.cpu_times().user + one.cpu_times().system) for process in processes)
 
 
+def cpu_by_part_s(processes: Iterable[psutil.Process]) -> dict[str, float]:
+    """Processor seconds that living ones have used, by what they run."""
+    found: dict[str, float] = {}
+    for process in processes:
+        part = part_of(_command(process))
+        found[part] = found.get(part, 0.0) + cpu_s([process])
+    return found
+
+
+def part_of(command: Sequence[str]) -> str:
+    """The last name of a Python module that is run as one, else the program's."""
+    if "-m" in command[:-1]:
+        return command[command.index("-m") + 1].removeprefix("services.")
+    return os.path.basename(command[0]) if command else "unknown"
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return []
+
+
 def peak_rss_mb(processes: Iterable[psutil.Process]) -> float:
     """Each process's own greatest resident set, added up, in MiB: pages that several share count for each of them."""
     return sum(_asked(process, _peak_bytes) for process in processes) / _MIB

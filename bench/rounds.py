@@ -77,10 +77,12 @@ class Rounds:
 
     def _run(self, one: Contender, point: Point) -> Run:
         group = one.processes()
-        cpu, before = processes.cpu_s(group), CpuReading.take(group)
+        cpu, before = processes.cpu_by_part_s(group), CpuReading.take(group)
         outcome = asyncio.run(run_point(one.target(), point, self._next(point.num_requests)))
         foreign = before.foreign_share(CpuReading.take(group))
-        return Run(outcome, round(foreign, 3), one.rss_mb(), processes.cpu_s(group) - cpu)
+        after = processes.cpu_by_part_s(group)
+        shares = {part: round((used - cpu.get(part, 0.0)) / outcome.wall_s, 3) for part, used in after.items()}
+        return Run(outcome, round(foreign, 3), one.rss_mb(), shares)
 
     def _next(self, count: int) -> int:
         """Prompt numbers that no server has seen."""

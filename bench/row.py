@@ -21,7 +21,8 @@ class Run:
     foreign_share: float
     """Processor time of everybody else meanwhile, as a share of one processor."""
     rss_mb: float
-    server_cpu_s: float
+    cpu_shares: dict[str, float]
+    """Of one processor, while the load ran, by part of the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,8 @@ class Row:
     tokens_per_chunk: float
     cached_tokens: float
     rss_mb: float
-    server_cpu_s: float
+    cpu_shares: dict[str, float]
+    """Of one processor, by part of the server, greatest first; of the last run."""
     num_runs: int
     num_requests: int
     num_failed: int
@@ -77,7 +79,7 @@ def row_of(engine: str, numerics: str, point: Point, runs: Sequence[Run]) -> Row
         tokens_per_chunk=median("tokens_per_chunk"),
         cached_tokens=median("cached_tokens"),
         rss_mb=round(max(run.rss_mb for run in runs), 1),
-        server_cpu_s=round(statistics.median(run.server_cpu_s for run in runs), 2),
+        cpu_shares=dict(sorted(runs[-1].cpu_shares.items(), key=lambda part: -part[1])),
         num_runs=len(runs),
         num_requests=sum(run.outcome.num_requests for run in runs),
         num_failed=sum(run.outcome.num_failed for run in runs),

@@ -36,12 +36,13 @@ def rates(result: dict[str, Any]) -> str:
                 f"{row['ttft_ms_p50']:.0f} / {row['ttft_ms_p95']:.0f}",
                 f"{row['itl_ms_p50']:.1f} / {row['itl_ms_p95']:.1f} / {row['itl_ms_p99']:.1f}",
                 f"{row['tpot_ms_p50']:.1f}",
+                f"{row['tokens_per_chunk']:.1f}",
                 f"{row['cached_tokens']:.0f}",
                 _beside(ratio) if ratio else "",
             ]
         )
     header = ["prompt:shared:output", "in flight", "server", "output tok/s", "TTFT p50 / p95 ms", "ITL p50 / p95 / p99 ms"]
-    return markdown([*header, "ms per token", "cached tokens", "ours beside the better peer (mark)"], lines)
+    return markdown([*header, "ms per token", "tokens per chunk", "cached tokens", "ours beside the better peer (mark)"], lines)
 
 
 def _beside(ratio: dict[str, Any]) -> str:
@@ -61,6 +62,16 @@ def servers(result: dict[str, Any]) -> str:
         for name in numerics
     ]
     return markdown(["server", "computes with", "perplexity", "start s", "peak RSS MiB"], lines)
+
+
+def processors(result: dict[str, Any]) -> str:
+    """Who used the processors while ours was measured."""
+    lines = []
+    for row in result["rows"]:
+        if row["engine"].startswith("inferway"):
+            shares = ", ".join(f"{part} {100 * share:.0f} %" for part, share in row["cpu_shares"].items() if share >= 0.005)
+            lines.append([row["engine"], row["shape"], str(row["concurrency"]), shares])
+    return markdown(["server", "prompt:shared:output", "in flight", "share of one processor"], lines)
 
 
 def head_of_line(result: dict[str, Any]) -> str:
@@ -88,7 +99,7 @@ def _number(value: float | None, digits: int) -> str:
 def report(result: dict[str, Any]) -> str:
     """All tables that the result has something for."""
     machine = ", ".join(f"{name} {value}" for name, value in result["machine"].items())
-    parts = [f"Machine: {machine}.", rates(result), servers(result)]
+    parts = [f"Machine: {machine}.", rates(result), servers(result), processors(result)]
     if result["head_of_line"]:
         parts.append(head_of_line(result))
     return "\n\n".join([*parts, marks(result)]) + "\n"

@@ -14,14 +14,18 @@ from bench.shape import Point
 def row(engine: str, rate: float, point: str = "128:0:64@1", ttft: float = 10.0, itl_p95: float = 5.0, rss: float = 100.0) -> Row:
     outcome = summarise([Answer((0.1, 0.2), 2)], 1.0, 0.0)
     outcome = dataclasses.replace(outcome, output_tok_s=rate, ttft_ms_p50=ttft, itl_ms_p95=itl_p95)
-    return row_of(engine, "numbers", Point.parse(point), [Run(outcome, 0.01, rss, 1.0)])
+    return row_of(engine, "numbers", Point.parse(point), [Run(outcome, 0.01, rss, {"engine": 1.5, "idle": 0.001, "envoy": 0.1})])
 
 
 def test_row_is_the_median_of_its_runs_and_tells_the_worst_disturbance() -> None:
     one = summarise([Answer((0.1, 0.2), 2)], 1.0, 0.0)
-    runs = [Run(dataclasses.replace(one, output_tok_s=rate, num_failed=rate == 9), rate / 100, rate, 1.0) for rate in (1.0, 9.0, 3.0)]
+    runs = [
+        Run(dataclasses.replace(one, output_tok_s=rate, num_failed=rate == 9), rate / 100, rate, {"a": 0.1, "b": rate})
+        for rate in (1.0, 9.0, 3.0)
+    ]
     found = row_of("vllm", "n", Point.parse("128:0:64@1"), runs)
     assert (found.output_tok_s, found.output_tok_s_runs) == (3.0, (1.0, 9.0, 3.0))
+    assert list(found.cpu_shares.items()) == [("b", 3.0), ("a", 0.1)]
     assert (found.foreign_share, found.rss_mb, found.num_runs, found.num_requests, found.num_failed) == (0.09, 9.0, 3, 3, 1)
 
 

@@ -25,6 +25,7 @@ def test_report_says_what_was_reached_and_what_failed(tmp_path: Path) -> None:
     assert "**3.00** x llama.cpp (reached: 2.0)" in text
     assert "50, 2 failed" in text
     assert "28.500" in text
+    assert "| engine 150 %, envoy 10 % |" in text
     assert "| start to ready, replica | ≤ 5.0 s | 1.5 s | yes |" in text
 
 
