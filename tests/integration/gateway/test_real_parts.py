@@ -22,7 +22,7 @@ from services.kit.channel import connect
 from services.kit.etcd import EtcdClient
 from tests.harness.etcd import EtcdServer, free_port
 from tests.harness.eventually import eventually
-from tests.harness.gateway_service import RunningGateway, collect, events, fill_registry, request
+from tests.harness.gateway_service import OTHER_SECRET, SECRET, RunningGateway, collect, events, fill_registry, request
 from tests.harness.tiny_model import NAME, write_tiny_model
 
 pytestmark = pytest.mark.real
@@ -155,6 +155,23 @@ async def test_replica_killed_in_mid_stream_changes_nothing_that_the_client_is_t
     records = (await parts.gateway.records())[len(seeds) :]
     assert {record.num_attempts for record in records} == {1, 2}
     assert [(record.prompt_tokens, record.completion_tokens) for record in records] == [(5, 40)] * len(seeds)
+
+
+async def test_cached_prompt_tokens_are_billed_to_the_tenant_that_sent_the_prompt_before_and_to_no_other(parts: Parts) -> None:
+    parts.kill("tiny-1")
+    await parts.until_connected("tiny-0")
+    question = body(1, max_tokens=12, messages=[{"role": "user", "content": "all about blocks " * 8}])
+    usages = []
+    for secret in (SECRET, SECRET, OTHER_SECRET, OTHER_SECRET):
+        (usage,) = [
+            chunk["usage"] for chunk in events(await collect(parts.gateway.chat(question, secret=secret)))[:-1] if chunk.get("usage")
+        ]
+        usages.append(usage)
+    num_prompt = usages[0]["prompt_tokens"]
+    cached = [usage["prompt_tokens_details"]["cached_tokens"] for usage in usages]
+    assert cached == [0, num_prompt - 1, 0, num_prompt - 1]
+    assert {usage["prompt_tokens"] for usage in usages} == {num_prompt}
+    assert [record.cached_prompt_tokens for record in await parts.gateway.records()] == cached
 
 
 async def test_client_that_hangs_up_leaves_no_block_in_use(parts: Parts) -> None:
