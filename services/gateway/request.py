@@ -8,8 +8,8 @@ MAX_STOP_TOKENS = 16
 MAX_CHOICES = 16
 MAX_TOP_LOGPROBS = 20
 MAX_LOGIT_BIASES = 1024
-MAX_LOGPROBS = 2**18
-"""Log-probabilities of one request, all choices and likeliest tokens together: as JSON about 18 MB."""
+MAX_LOGPROBS = 8192 * (1 + MAX_TOP_LOGPROBS)
+"""Log-probabilities of one request, all choices and likeliest tokens together: as JSON about 15 MB, and the edge passes 16 MiB."""
 MAX_STOP_CHARS = 512
 MAX_MESSAGES = 4096
 SEED_MIN, SEED_MAX = -(2**63), 2**63 - 1
