@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from services.engine.block_pool import OutOfBlocks
-from services.engine.plan import Begun, Plan, StepEvents
+from services.engine.plan import Begun, Plan, StepEvents, slice_of
 from services.engine.prefill_turns import Want, prefill_turns
 from services.engine.prefix_cache import PrefixCache
 from services.engine.runner import SequenceSlice, StepOutput
@@ -156,7 +156,7 @@ class Batcher:
         sequence.num_computed += len(part.token_ids)
         self._cache.commit(sequence)
         if output.prompt_logprobs:
-            self._take_prompt(sequence, part, output, events)
+            _take_prompt(sequence, part, output, events)
         if output.token_id is None:
             return None
         if output.token_id in self._enders(sequence):
@@ -165,13 +165,6 @@ class Batcher:
         events.sampled.append(Sampled(sequence.sequence_id, output.token_id, output.logprobs))
         full = len(sequence.token_ids) >= self._limits.max_context_tokens
         return EndReason.LENGTH if full or sequence.num_output >= sequence.max_output_tokens else None
-
-    def _take_prompt(self, sequence: Sequence, part: SequenceSlice, output: StepOutput, events: StepEvents) -> None:
-        """Give out log-probabilities of positions from `part.start + 1` on, but none a second time after a preemption."""
-        news = output.prompt_logprobs[max(0, sequence.num_prompt_logprobs_given - part.start) :]
-        if news:
-            events.prompt_logprobs.append(PromptLogprobs(sequence.sequence_id, news))
-            sequence.num_prompt_logprobs_given += len(news)
 
     def _enders(self, sequence: Sequence) -> frozenset[int]:
         """Tokens that end the sequence."""
@@ -273,24 +266,17 @@ class Batcher:
         return Ended(sequence.sequence_id, reason, sequence.num_discarded, detail)
 
     def _slice(self, sequence: Sequence, count: int) -> SequenceSlice:
-        start = sequence.num_computed
-        end = start + count
-        return SequenceSlice(
-            sequence_id=sequence.sequence_id,
-            token_ids=sequence.token_ids[start:end],
-            start=start,
-            block_table=list(self._cache.pool.table(sequence.sequence_id)),
-            sampling=sequence.sampling,
-            samples=end == len(sequence.token_ids),
-            choice=sequence.choice,
-            output_position=sequence.num_output,
-            context=sequence.token_ids,
-            num_prompt=sequence.num_prompt,
-            forbidden=self._enders(sequence) if sequence.num_output < sequence.min_output_tokens else frozenset(),
-            num_logprobs=sequence.num_logprobs,
-            num_prompt_logprobs=sequence.num_prompt_logprobs if sequence.num_prompt_logprobs_given < sequence.num_prompt - 1 else None,
-        )
+        forbidden = self._enders(sequence) if sequence.num_output < sequence.min_output_tokens else frozenset[int]()
+        return slice_of(sequence, count, self._cache.pool.table(sequence.sequence_id), forbidden)
 
 
 def _order(sequence: Sequence) -> tuple[float, int]:
     return sequence.order
+
+
+def _take_prompt(sequence: Sequence, part: SequenceSlice, output: StepOutput, events: StepEvents) -> None:
+    """Give out log-probabilities of positions from `part.start + 1` on, but none a second time after a preemption."""
+    news = output.prompt_logprobs[max(0, sequence.num_prompt_logprobs_given - part.start) :]
+    if news:
+        events.prompt_logprobs.append(PromptLogprobs(sequence.sequence_id, news))
+        sequence.num_prompt_logprobs_given += len(news)

@@ -1,10 +1,11 @@
 """What the batcher decides for one step, and what the step then did to sequences."""
 
+from collections.abc import Sequence as Listing
 from dataclasses import dataclass, field
 
 from services.engine.kv_events import KvEvent
 from services.engine.runner import SequenceSlice
-from services.engine.sequence import Ended, PromptLogprobs, Sampled
+from services.engine.sequence import Ended, PromptLogprobs, Sampled, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +42,24 @@ class StepEvents:
     prompt_logprobs: list[PromptLogprobs] = field(default_factory=list)
     kv: list[KvEvent] = field(default_factory=list)
     """Changes of the prefix cache, in order."""
+
+
+def slice_of(sequence: Sequence, count: int, block_table: Listing[int], forbidden: frozenset[int]) -> SequenceSlice:
+    """The next `count` tokens of a sequence, with all that a runner has to know of it."""
+    start = sequence.num_computed
+    end = start + count
+    return SequenceSlice(
+        sequence_id=sequence.sequence_id,
+        token_ids=sequence.token_ids[start:end],
+        start=start,
+        block_table=list(block_table),
+        sampling=sequence.sampling,
+        samples=end == len(sequence.token_ids),
+        choice=sequence.choice,
+        output_position=sequence.num_output,
+        context=sequence.token_ids,
+        num_prompt=sequence.num_prompt,
+        forbidden=forbidden,
+        num_logprobs=sequence.num_logprobs,
+        num_prompt_logprobs=sequence.num_prompt_logprobs if sequence.owes_prompt_logprobs else None,
+    )

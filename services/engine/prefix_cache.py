@@ -54,7 +54,7 @@ class PrefixCache:
         """Whether the next full block that `sequence` lacks is just being computed for a running one that goes before it."""
         size, index = self.pool.block_size, len(fit.blocks)
         begin, end = index * size, (index + 1) * size
-        if end >= len(sequence.token_ids) or not _reads(sequence):
+        if end >= len(sequence.token_ids) or sequence.owes_prompt_logprobs:
             return False
         parent, wanted = self._hash(sequence, index - 1), sequence.token_ids[begin:end]
         return any(
@@ -137,7 +137,7 @@ class PrefixCache:
         self._index.check(self.pool.kept())
 
     def _find(self, sequence: Sequence) -> tuple[int, ...]:
-        if not _reads(sequence):
+        if sequence.owes_prompt_logprobs:
             return ()
         blocks = []
         for index in range((len(sequence.token_ids) - 1) // self.pool.block_size):
@@ -154,7 +154,7 @@ class PrefixCache:
         """
         begin, size = index * self.pool.block_size, self.pool.block_size
         wanted = sequence.token_ids[begin : min(begin + size, len(sequence.token_ids) - 1)]
-        if not _reads(sequence) or len(wanted) < self._least_copy:
+        if sequence.owes_prompt_logprobs or len(wanted) < self._least_copy:
             return _NO_BLOCK, 0
         parent = self._hash(sequence, index - 1)
         best, count = self._index.best_start(parent, wanted)
@@ -182,8 +182,3 @@ class PrefixCache:
         sequence.num_cached = min(sequence.num_computed, sequence.num_prompt - 1)
         self.num_query_tokens += sequence.num_prompt
         self.num_hit_tokens += sequence.num_cached
-
-
-def _reads(sequence: Sequence) -> bool:
-    """Whether the sequence may skip positions: not while log-probabilities of its prompt are owed, which only computing gives."""
-    return sequence.num_prompt_logprobs is None or sequence.num_prompt_logprobs_given >= sequence.num_prompt - 1

@@ -48,7 +48,7 @@ class Sequence:
     """Tokens that end the sequence as an end-of-sequence token does."""
     num_logprobs: int | None = None
     num_prompt_logprobs: int | None = None
-    """When set the prefix cache is not read: a cached position has no logits."""
+    """When set the prefix cache is not read before they are given out: a cached position has no logits."""
     num_prompt_logprobs_given: int = 0
     """Of so many prompt tokens, the second one first, they were given out."""
     cache_salt: bytes = b""
@@ -64,7 +64,7 @@ class Sequence:
     num_discarded: int = 0
     """Positions that were computed again after a preemption."""
     num_overtakes: int = 0
-    """How many later sequences were admitted because it did not fit."""
+    """How many later sequences were admitted before it."""
     is_running: bool = False
     """Whether it is in the batch."""
     is_begun: bool = False
@@ -80,6 +80,11 @@ class Sequence:
     def num_uncomputed(self) -> int:
         """Tokens whose KV entries do not exist yet; 1 while decoding."""
         return len(self.token_ids) - self.num_computed
+
+    @property
+    def owes_prompt_logprobs(self) -> bool:
+        """Whether log-probabilities of its prompt are wanted that were not given out yet."""
+        return self.num_prompt_logprobs is not None and self.num_prompt_logprobs_given < self.num_prompt - 1
 
     @property
     def num_output(self) -> int:
