@@ -10,8 +10,12 @@ import socket
 
 import pytest
 
+from cli.clients import Admin
+from inferway.edge.v1 import admin_pb2
+from services.kit.channel import connect
 from services.kit.model_store import TOKENIZER, ModelStore
 from tests.harness.bill import Bill
+from tests.harness.eventually import eventually
 from tests.harness.mesh import MODEL, Mesh
 from tests.harness.rest import HELLO, Rest, error_of, request, said
 from tests.harness.traffic import Clients
@@ -142,6 +146,9 @@ async def test_en_05_odd_parameters_harm_nobody_else(mesh: Mesh) -> None:
             assert error_of(await rest.chat(**fields), 400)["param"] == next(iter(fields))
         not_a_number = json.dumps(request(logit_bias={"5": 1})).replace('"5": 1', '"5": NaN').encode()
         error_of(await rest.send(not_a_number), 400)
+        for prompt in ([999_999_999], [5, -1], [49_152], [[5, 10**30]], ["5", 5], [1.5], [True], []):
+            body = {"model": MODEL, "prompt": prompt, "max_tokens": 4}
+            assert error_of(await rest.http.post("/v1/completions", json=body), 400)["param"] == "prompt"
         await rest.answer(**extreme, top_logprobs=20, repetition_penalty=2, frequency_penalty=2, presence_penalty=-2, min_p=1, top_k=1)
         texts = {answer["choices"][0]["message"]["content"] for answer in await neighbours}
     assert texts == {reference["choices"][0]["message"]["content"]}
@@ -165,17 +172,33 @@ async def test_en_06_request_id_may_be_used_again(mesh: Mesh) -> None:
     assert {row.request_id for row in await Bill(mesh).until_rows(ids)} == {"again"}
 
 
-async def test_en_06_request_id_of_many_choices_at_once_mixes_nothing_up(mesh: Mesh) -> None:
+async def other_tenant(mesh: Mesh) -> str:
+    """A key of a tenant of its own, which works."""
+    async with connect(f"127.0.0.1:{mesh.ports.edge_http}") as edge:
+        admin = Admin(edge, mesh.operator_key)
+        await admin.create_tenant("other")
+        secret = (await admin.create_key(admin_pb2.CreateApiKeyRequest(tenant_id="other"))).secret
+
+    async def works() -> bool:
+        async with Rest(mesh, secret) as rest:
+            return (await rest.chat(max_tokens=1)).status_code == 200
+
+    await eventually(works)
+    return secret
+
+
+async def test_en_06_request_id_of_two_tenants_and_many_choices_at_once_mixes_nothing_up(mesh: Mesh) -> None:
     fields = {"n": 4, "temperature": 1, "seed": 5, "max_tokens": 6}
     prompts = [user(f"say {number}") for number in range(3)]
-    async with Rest(mesh) as rest:
+    async with Rest(mesh) as rest, Rest(mesh, await other_tenant(mesh)) as other:
         alone = [await rest.answer(messages=prompt, **fields) for prompt in prompts]
-        together = await asyncio.gather(*(rest.chat({"x-request-id": "same"}, messages=prompt, **fields) for prompt in prompts * 2))
+        same = {"x-request-id": "same"}
+        together = await asyncio.gather(*(asker.chat(same, messages=prompt, **fields) for asker in (rest, other) for prompt in prompts))
     found = [[choice["message"]["content"] for choice in answer.json()["choices"]] for answer in together]
     expected = [[choice["message"]["content"] for choice in answer["choices"]] for answer in alone]
     assert found == expected * 2
-    ids = [answer.json()["id"] for answer in together]
-    rows = await Bill(mesh).until_rows(ids)
+    rows = await Bill(mesh).until_rows([answer.json()["id"] for answer in together])
+    assert [row.tenant_id for row in rows] == ["demo"] * 3 + ["other"] * 3
     assert len({attempt.attempt_id for row in rows for attempt in row.attempts}) == 6 * 4
 
 
