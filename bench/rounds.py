@@ -63,7 +63,7 @@ class Rounds:
         tries: list[Run] = []
         while len(tries) < _MAX_TRIES:
             self._fill_cache(one, point)
-            is_quiet = processes.wait_until_quiet(one.processes(), self.quiet.limit, self.quiet.patience_s)
+            is_quiet = processes.wait_until_quiet(one.processes, self.quiet.limit, self.quiet.patience_s)
             tries.append(self._run(one, point))
             if tries[-1].foreign_share < self.quiet.limit or not is_quiet or time.monotonic() > self.deadline_s:
                 break
@@ -79,7 +79,7 @@ class Rounds:
         group = one.processes()
         cpu, before = processes.cpu_by_part_s(group), CpuReading.take(group)
         outcome = asyncio.run(run_point(one.target(), point, self._next(point.num_requests)))
-        foreign = before.foreign_share(CpuReading.take(group))
+        foreign = before.foreign_share(CpuReading.take(one.processes()))
         after = processes.cpu_by_part_s(group)
         shares = {part: round((used - cpu.get(part, 0.0)) / outcome.wall_s, 3) for part, used in after.items()}
         return Run(outcome, round(foreign, 3), one.rss_mb(), shares)
