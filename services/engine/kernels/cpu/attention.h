@@ -43,12 +43,15 @@ struct KvLayer {
         return values + ((size_t(block) * kv_heads + head) * block_size + offset) * kDim;
     }
     template <int kDim>
-    void write(const int32_t* table, int head, int position, const float* key, const float* value_row) const {
+    void write_key(const int32_t* table, int head, int position, const float* from) const {
         const int block = table[position / block_size], offset = position % block_size;
         uint16_t* to = key_group<kDim>(block, head, offset) + offset % kLanes * 2;
-        for (int d = 0; d < kDim; d++) to[d / 2 * 2 * kLanes + d % 2] = to_bfloat16(key[d]);
-        uint16_t* row = value<kDim>(block, head, offset);
-        for (int d = 0; d < kDim; d++) row[d] = to_bfloat16(value_row[d]);
+        for (int d = 0; d < kDim; d++) to[d / 2 * 2 * kLanes + d % 2] = to_bfloat16(from[d]);
+    }
+    template <int kDim>
+    void write_value(const int32_t* table, int head, int position, const float* from) const {
+        uint16_t* to = value<kDim>(table[position / block_size], head, position % block_size);
+        for (int d = 0; d < kDim; d++) to[d] = to_bfloat16(from[d]);
     }
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <new>
 #include <vector>
 
 #include "quantised.h"
@@ -51,33 +52,57 @@ struct AttentionItem {
     int32_t slice, head, first_row, first_token, num_tokens;
 };
 
+// Begins at a cache line, lest two threads that write neighbouring lanes meet in one.
+template <class T>
+struct LineAllocator {
+    using value_type = T;
+    static constexpr std::align_val_t kLine{64};
+    LineAllocator() = default;
+    template <class Other>
+    LineAllocator(const LineAllocator<Other>&) {}
+    T* allocate(size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), kLine)); }
+    void deallocate(T* memory, size_t) { ::operator delete(memory, kLine); }
+    bool operator==(const LineAllocator&) const { return true; }
+};
+template <class T>
+using Lines = std::vector<T, LineAllocator<T>>;
+
+template <class Vector>
+inline void grow(Vector& vector, size_t size) {
+    if (vector.size() < size) vector.resize(size);
+}
+
+// Memory of rounded rows.
+struct RoundedRows {
+    Lines<int8_t> bytes;
+    Lines<GroupScale> scales;
+
+    void fit(size_t rows, size_t inputs, Planes planes) {
+        grow(bytes, Activations::padded(rows) * inputs * planes);
+        grow(scales, Activations::padded(rows) * inputs / kGroup);
+    }
+    Activations of(int inputs, Planes planes) { return {bytes.data(), scales.data(), inputs, planes}; }
+};
+
 // Row buffers that grow to the largest batch seen and stay.
 struct Buffers {
-    std::vector<float> hidden, qkv, wide;
-    std::vector<int8_t> bytes;
-    std::vector<GroupScale> scales;
+    Lines<float> hidden, qkv, attended;
+    RoundedRows narrow, wide;  // what comes out of a norm; what comes out of attention and out of gate and up
     std::vector<int32_t> row_slice, row_position;
     std::vector<AttentionItem> items;
     std::vector<int32_t> head_rows;  // rows that want logits
 
-    void fit(const Shape& shape, int rows) {
-        const size_t qkv_size = size_t(shape.heads + 2 * shape.kv_heads) * shape.head_dim, most = std::max(shape.inner, shape.heads * shape.head_dim);
-        const size_t widest = std::max<size_t>(most, shape.hidden);
-        grow(hidden, size_t(rows) * shape.hidden);
-        grow(qkv, rows * qkv_size);
-        grow(wide, rows * most);
-        grow(bytes, Activations::padded(rows) * widest * shape.planes);
-        grow(scales, Activations::padded(rows) * widest / kGroup);
+    void fit(const Shape& shape, size_t rows) {
+        const size_t heads_width = size_t(shape.heads) * shape.head_dim;
+        grow(hidden, rows * shape.hidden);
+        grow(qkv, rows * (heads_width + 2 * size_t(shape.kv_heads) * shape.head_dim));
+        grow(attended, rows * heads_width);
+        narrow.fit(rows, shape.hidden, shape.planes);
+        wide.fit(rows, std::max<size_t>(shape.inner, heads_width), shape.planes);
         row_slice.clear();
         row_position.clear();
         items.clear();
         head_rows.clear();
-    }
-
-   private:
-    template <class T>
-    static void grow(std::vector<T>& vector, size_t size) {
-        if (vector.size() < size) vector.resize(size);
     }
 };
 

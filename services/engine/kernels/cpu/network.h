@@ -1,13 +1,10 @@
 // One step of a llama network over a flattened batch.
 //
-// Phases follow one another at barriers; within a phase every thread has its own rows, outputs or attention items, and no number depends on
-// which thread has which. (Llama: Touvron et al., 2023. RMSNorm: Zhang and Sennrich, 2019. RoPE: Su et al., 2021. Grouped queries: Ainslie et
-// al., 2023.)
+// Phases follow one another; within a phase the threads share rows, outputs or attention items, and no number depends on which thread has which.
+// (Llama: Touvron et al., 2023. RMSNorm: Zhang and Sennrich, 2019. RoPE: Su et al., 2021. Grouped queries: Ainslie et al., 2023.)
 #pragma once
 
 #include <array>
-#include <atomic>
-#include <utility>
 #include <vector>
 
 #include "attention.h"
@@ -17,10 +14,6 @@
 #include "team.h"
 
 namespace inferway {
-
-INFERWAY_INLINE std::pair<int, int> share(int total, int index, int size) {
-    return {int(int64_t(total) * index / size), int(int64_t(total) * (index + 1) / size)};
-}
 
 template <class Use>
 INFERWAY_INLINE void with_format(const Matrix& matrix, Use use) {
@@ -33,19 +26,20 @@ INFERWAY_INLINE void with_format(const Matrix& matrix, Use use) {
 class Network {
    public:
     Network(const Shape& shape, const Weights& weights, uint16_t* kv)
-        : shape_(shape), weights_(weights), layers_(weights.layers, weights.layers + shape.num_layers), kv_(kv), team_(shape.threads) {}
+        : shape_(shape), weights_(weights), layers_(weights.layers, weights.layers + shape.num_layers), kv_(kv),
+          team_(shape.threads, shape.num_layers * kPhasesPerLayer + kOtherPhases) {}
 
     void step(const StepCall& call) {
         call_ = call;
         profile_.begin();
         lay_out();
-        team_.run([this](int index) {
+        team_.run([this](Team::Member& member) {
             switch (shape_.head_dim) {
-                case 16: return compute<16>(index);
-                case 32: return compute<32>(index);
-                case 64: return compute<64>(index);
-                case 96: return compute<96>(index);
-                default: return compute<128>(index);
+                case 16: return compute<16>(member);
+                case 32: return compute<32>(member);
+                case 64: return compute<64>(member);
+                case 96: return compute<96>(member);
+                default: return compute<128>(member);
             }
         });
     }
@@ -53,6 +47,10 @@ class Network {
     Profile& profile() { return profile_; }
 
    private:
+    static constexpr int kPhasesPerLayer = 8, kOtherPhases = 4;
+    static constexpr int kRowsAtOnce = 64;  // whose activations stay near while outputs go by
+    using Member = Team::Member;
+
     void lay_out() {
         int rows = 0;
         for (int i = 0; i < call_.num_slices; i++) rows += call_.slices[i].num_tokens;
@@ -72,154 +70,179 @@ class Network {
             row += slice.num_tokens;
             for (int left = slice.num_logits; left > 0; left--) buffers_.head_rows.push_back(row - left);
         }
-        for (std::atomic<int>& next : next_item_) next.store(0, std::memory_order_relaxed);
     }
 
     template <int kDim>
-    void compute(int index) {
-        const auto [first, last] = share(rows_, index, team_.size());
-        for (int row = first; row < last; row++)
-            with_format(weights_.embedding, [&](auto* blocks) { read_row(blocks, shape_.hidden, call_.tokens[row], hidden(row)); });
+    void compute(Member& member) {
+        each(member, Part::kRound, rows_,
+             [&](int row) { with_format(weights_.embedding, [&](auto* blocks) { read_row(blocks, shape_.hidden, call_.tokens[row], hidden(row)); }); });
         for (int layer = 0; layer < shape_.num_layers; layer++) {
-            attention<kDim>(index, layer);
-            mlp(index, layers_[layer]);
+            attention<kDim>(member, layer);
+            mlp(member, layers_[layer]);
         }
-        head(index);
+        head(member);
     }
 
     template <int kDim>
-    void attention(int index, int layer) {
+    void attention(Member& member, int layer) {
         const LayerWeights& weights = layers_[layer];
-        const auto [first, last] = share(rows_, index, team_.size());
-        const int width = (shape_.heads + 2 * shape_.kv_heads) * kDim, heads_width = shape_.heads * kDim;
-        normalise(index, weights.attention_norm);
-        product<1>(index, Part::kQkv, weights.qkv, shape_.hidden, width, rows_,
-                   [&](int row, int unit, const F32* values) { store(&buffers_.qkv[size_t(row) * width + unit * kLanes], values[0]); });
+        const int heads = shape_.heads + 2 * shape_.kv_heads, width = heads * kDim;
         const KvLayer kv = kv_layer<kDim>(layer);
-        for (int row = first; row < last; row++) rotate_and_keep<kDim>(kv, row, &buffers_.qkv[size_t(row) * width]);
-        meet(index, Part::kRound);
-        attend_items<kDim>(kv, next_item_[layer % 2]);
-        meet(index, Part::kAttention);
-        // Nobody takes items of this counter before the other one is used up in the next layer.
-        if (index == 0) next_item_[layer % 2].store(0, std::memory_order_relaxed);
-        for (int row = first; row < last; row++) round_row(row, &buffers_.wide[size_t(row) * heads_width], heads_width);
-        meet(index, Part::kRound);
-        add_product(index, Part::kOutput, weights.output, heads_width);
-    }
-
-    void mlp(int index, const LayerWeights& weights) {
-        const auto [first, last] = share(rows_, index, team_.size());
-        const F32 one = fill(1.0f), zero = fill(0.0f);
-        normalise(index, weights.mlp_norm);
-        product<2>(index, Part::kGateUp, weights.gate_up, shape_.hidden, shape_.inner, rows_, [&](int row, int unit, const F32* gate_up) {
-            const F32 gate = gate_up[0] / (one + exponential(zero - gate_up[0]));
-            store(&buffers_.wide[size_t(row) * shape_.inner + unit * kLanes], gate * gate_up[1]);
+        normalise(member, weights.attention_norm);
+        product(member, Part::kQkv, heads, rows_, [&](const Area& area) {
+            constexpr int kUnits = kDim / kLanes;  // of a head
+            const Area units{area.first_unit * kUnits, area.last_unit * kUnits, area.first_row, area.last_row};
+            multiply_by<1>(weights.qkv, narrow(), units,
+                           [&](int row, int unit, const F32* values) { store(&buffers_.qkv[size_t(row) * width + unit * kLanes], values[0]); });
+            for (int row = area.first_row; row < area.last_row; row++)
+                for (int head = area.first_unit; head < area.last_unit; head++)
+                    rotate_or_keep<kDim>(kv, row, head, &buffers_.qkv[size_t(row) * width + head * kDim]);
         });
-        for (int row = first; row < last; row++) round_row(row, &buffers_.wide[size_t(row) * shape_.inner], shape_.inner);
-        meet(index, Part::kRound);
-        add_product(index, Part::kDown, weights.down, shape_.inner);
+        each(member, Part::kAttention, int(buffers_.items.size()), [&](int item) { attend_item<kDim>(kv, buffers_.items[item]); });
+        if constexpr (kDim % kGroup)
+            each(member, Part::kRound, rows_, [&](int row) { round_heads(row, 0, shape_.heads * kDim); });
+        add_product(member, Part::kOutput, weights.output, shape_.heads * kDim);
     }
 
-    void head(int index) {
+    void mlp(Member& member, const LayerWeights& weights) {
+        normalise(member, weights.mlp_norm);
+        const Activations to = wide(shape_.inner);
+        product(member, Part::kGateUp, shape_.inner / kGroup, rows_, [&](const Area& area) {
+            multiply_by<4>(weights.gate_up, narrow(), area, [&](int row, int group, const F32* values) {
+                quantise(gated(values[0], values[1]), gated(values[2], values[3]), to, row, group);
+            });
+        });
+        add_product(member, Part::kDown, weights.down, shape_.inner);
+    }
+
+    void head(Member& member) {
         const int count = int(buffers_.head_rows.size()), stride = (shape_.vocab + kLanes - 1) / kLanes * kLanes;
-        const auto [first, last] = share(count, index, team_.size());
-        for (int i = first; i < last; i++) normalise_row(i, hidden(buffers_.head_rows[i]), weights_.norm);
-        meet(index, Part::kRound);
-        product<1>(index, Part::kHead, weights_.head, shape_.hidden, stride, count,
-                   [&](int row, int unit, const F32* values) { store(call_.logits + size_t(row) * stride + unit * kLanes, values[0]); });
-        for (int i = first; i < last; i++) call_.best[i] = best(call_.logits + size_t(i) * stride);
+        each(member, Part::kRound, count, [&](int i) { normalise_row(i, hidden(buffers_.head_rows[i]), weights_.norm); });
+        product(member, Part::kHead, stride / kLanes, count, [&](const Area& area) {
+            multiply_by<1>(weights_.head, narrow(), area,
+                           [&](int row, int unit, const F32* values) { store(call_.logits + size_t(row) * stride + unit * kLanes, values[0]); });
+        });
+        each(member, Part::kHead, count, [&](int i) { call_.best[i] = best(call_.logits + size_t(i) * stride); });
     }
 
-    // `outputs` per block of kBlocks; ends with a barrier.
-    template <int kBlocks, class Take>
-    void product(int index, Part part, const Matrix& matrix, int inputs, int outputs, int rows, Take take) {
-        const auto [first, last] = share(outputs / kLanes, index, team_.size());
-        with_format(matrix, [&](auto* blocks) { multiply<kBlocks>(blocks, first, last, rounded(inputs), rows, take); });
-        meet(index, part);
-    }
-
-    void add_product(int index, Part part, const Matrix& matrix, int inputs) {
-        product<1>(index, part, matrix, inputs, shape_.hidden, rows_, [&](int row, int unit, const F32* values) {
-            float* to = hidden(row) + unit * kLanes;
-            store(to, load<F32>(to) + values[0]);
+    // A phase of `total` pieces of work, one by one.
+    template <class Use>
+    void each(Member& member, Part part, int total, Use use) {
+        phase(member, part, total, std::max(1, total / (4 * team_.size())), [&](int first, int last) {
+            for (int i = first; i < last; i++) use(i);
         });
     }
 
-    // Ends a phase whose work was `part`.
-    void meet(int index, Part part) {
-        profile_.lap(index, part);
-        team_.barrier();
-        profile_.lap(index, Part::kWait);
+    // A phase that computes `units` of outputs of `rows` rows, area by area: small enough for the threads to end together.
+    template <class Use>
+    void product(Member& member, Part part, int units, int rows, Use use) {
+        const int parts = (rows + kRowsAtOnce - 1) / kRowsAtOnce, wanted = (8 * team_.size() + parts - 1) / std::max(1, parts);
+        const int chunk = team_.size() == 1 ? units : std::max(1, units / wanted), chunks = (units + chunk - 1) / chunk;
+        phase(member, part, parts * chunks, 1, [&](int first, int) {
+            const int unit = first % chunks * chunk, row = first / chunks * kRowsAtOnce;
+            use(Area{unit, std::min(unit + chunk, units), row, std::min(row + kRowsAtOnce, rows)});
+        });
     }
 
-    void normalise(int index, const float* weights) {
-        const auto [first, last] = share(rows_, index, team_.size());
-        for (int row = first; row < last; row++) normalise_row(row, hidden(row), weights);
-        meet(index, Part::kRound);
+    template <class Use>
+    void phase(Member& member, Part part, int total, int chunk, Use use) {
+        team_.share(member, total, chunk, use);
+        profile_.lap(member.index, part);
+        team_.meet(member, total);
+        profile_.lap(member.index, Part::kWait);
+    }
+
+    template <int kBlocks, class Take>
+    INFERWAY_INLINE void multiply_by(const Matrix& matrix, const Activations& x, const Area& area, Take take) {
+        with_format(matrix, [&](auto* blocks) { multiply<kBlocks>(blocks, x, area, take); });
+    }
+
+    void add_product(Member& member, Part part, const Matrix& matrix, int inputs) {
+        product(member, part, shape_.hidden / kLanes, rows_, [&](const Area& area) {
+            multiply_by<1>(matrix, wide(inputs), area, [&](int row, int unit, const F32* values) {
+                float* to = hidden(row) + unit * kLanes;
+                store(to, load<F32>(to) + values[0]);
+            });
+        });
+    }
+
+    INFERWAY_INLINE static F32 gated(const F32& gate, const F32& up) {
+        return gate / (fill(1.0f) + exponential(fill(0.0f) - gate)) * up;
+    }
+
+    void normalise(Member& member, const float* weights) {
+        each(member, Part::kRound, rows_, [&](int row) { normalise_row(row, hidden(row), weights); });
     }
 
     void normalise_row(int to, const float* from, const float* weights) {
         F32 squares = fill(0.0f);
         for (int i = 0; i < shape_.hidden; i += kLanes) squares = fma(load<F32>(from + i), load<F32>(from + i), squares);
         const F32 factor = fill(1.0f / std::sqrt(sum(squares) / float(shape_.hidden) + shape_.norm_epsilon));
-        quantise([&](int i) { return load<F32>(from + i) * factor * load<F32>(weights + i); }, rounded(shape_.hidden), to);
+        const auto at = [&](int i) { return load<F32>(from + i) * factor * load<F32>(weights + i); };
+        for (int group = 0; group < shape_.hidden / kGroup; group++)
+            quantise(at(group * kGroup), at(group * kGroup + kLanes), narrow(), to, group);
     }
 
-    void round_row(int row, const float* from, int inputs) {
-        quantise([&](int i) { return load<F32>(from + i); }, rounded(inputs), row);
+    // Round what attention gave for `size` values of a row.
+    void round_heads(int row, int first, int size) {
+        const int width = shape_.heads * shape_.head_dim;
+        quantise(&buffers_.attended[size_t(row) * width], wide(width), row, first / kGroup, (first + size) / kGroup);
     }
 
-    // Turn queries and keys by their position and put keys and values into the cache.
+    // Turn a query or key by its position; put a key or value into the cache.
     template <int kDim>
-    void rotate_and_keep(const KvLayer& kv, int row, float* qkv) {
-        const Slice& slice = call_.slices[buffers_.row_slice[row]];
-        const int position = buffers_.row_position[row];
-        const float scale = 1.0f / std::sqrt(float(kDim));
+    void rotate_or_keep(const KvLayer& kv, int row, int head, float* values) {
+        const int position = buffers_.row_position[row], kv_head = (head - shape_.heads) % shape_.kv_heads;
+        const bool is_query = head < shape_.heads, is_value = head >= shape_.heads + shape_.kv_heads;
+        const int32_t* table = call_.tables + call_.slices[buffers_.row_slice[row]].table;
+        if (is_value) return kv.write_value<kDim>(table, kv_head, position, values);
         const float* cosines = weights_.cosines + size_t(position) * kDim / 2;
         const float* sines = weights_.sines + size_t(position) * kDim / 2;
-        for (int head = 0; head < shape_.heads + shape_.kv_heads; head++) {
-            float* low = qkv + head * kDim;
-            float* high = low + kDim / 2;
-            const float factor = head < shape_.heads ? scale : 1.0f;
-            for (int i = 0; i < kDim / 2; i++) {
-                const float a = low[i], b = high[i];
-                low[i] = (a * cosines[i] - b * sines[i]) * factor;
-                high[i] = (b * cosines[i] + a * sines[i]) * factor;
-            }
+        const float factor = is_query ? 1.0f / std::sqrt(float(kDim)) : 1.0f;
+        float* high = values + kDim / 2;
+        for (int i = 0; i < kDim / 2; i++) {
+            const float a = values[i], b = high[i];
+            values[i] = (a * cosines[i] - b * sines[i]) * factor;
+            high[i] = (b * cosines[i] + a * sines[i]) * factor;
         }
-        const float* keys = qkv + shape_.heads * kDim;
-        for (int head = 0; head < shape_.kv_heads; head++)
-            kv.write<kDim>(call_.tables + slice.table, head, position, keys + head * kDim, keys + (shape_.kv_heads + head) * kDim);
+        if (!is_query) kv.write_key<kDim>(table, kv_head, position, values);
     }
 
     template <int kDim>
-    void attend_items(const KvLayer& kv, std::atomic<int>& next) {
+    void attend_item(const KvLayer& kv, const AttentionItem& item) {
         const int group = shape_.heads / shape_.kv_heads, width = (shape_.heads + 2 * shape_.kv_heads) * kDim, heads_width = shape_.heads * kDim;
-        const int count = int(buffers_.items.size());
+        const Slice& slice = call_.slices[item.slice];
         std::array<QueryRow, kMaxShared> rows;
-        for (int at = next.fetch_add(1); at < count; at = next.fetch_add(1)) {
-            const AttentionItem& item = buffers_.items[at];
-            const Slice& slice = call_.slices[item.slice];
-            int used = 0;
+        int used = 0;
+        for (int token = 0; token < item.num_tokens; token++)
+            for (int head = item.head * group; head < (item.head + 1) * group; head++)
+                rows[used++] = {&buffers_.qkv[size_t(item.first_row + token) * width + head * kDim],
+                                &buffers_.attended[size_t(item.first_row + token) * heads_width + head * kDim],
+                                slice.start + item.first_token + token + 1};
+        attend<kDim>(kv, call_.tables + slice.table, item.head, rows.data(), used);
+        if constexpr (kDim % kGroup == 0)
             for (int token = 0; token < item.num_tokens; token++)
-                for (int head = item.head * group; head < (item.head + 1) * group; head++)
-                    rows[used++] = {&buffers_.qkv[size_t(item.first_row + token) * width + head * kDim],
-                                    &buffers_.wide[size_t(item.first_row + token) * heads_width + head * kDim],
-                                    slice.start + item.first_token + token + 1};
-            attend<kDim>(kv, call_.tables + slice.table, item.head, rows.data(), used);
-        }
+                round_heads(item.first_row + token, item.head * group * kDim, group * kDim);
     }
 
-    // `logits` is filled up to whole lanes with zeros, which are made to lose here.
+    // The lowest token with the largest logit, -1 when one is not finite. `logits` is filled up to whole lanes, which are made to lose here.
     int32_t best(float* logits) const {
         const int padded = (shape_.vocab + kLanes - 1) / kLanes * kLanes;
         const float never = -std::numeric_limits<float>::infinity();
-        F32 peak = fill(never), probe = fill(0.0f);
-        for (int i = 0; i < padded; i += kLanes) probe = probe + (load<F32>(logits + i) - load<F32>(logits + i));
-        std::fill(logits + shape_.vocab, logits + padded, never);
-        for (int i = 0; i < padded; i += kLanes) peak = larger(peak, load<F32>(logits + i));
+        std::fill(logits + shape_.vocab, logits + padded, std::numeric_limits<float>::lowest());
+        F32 peak = fill(never), probe = fill(0.0f), token = fill(0.0f), at = fill(0.0f);
+        for (int i = 0; i < padded; i += kLanes, at = at + fill(1.0f)) {
+            const F32 values = load<F32>(logits + i);
+            probe = probe + (values - values);
+            token = where_less(peak, values, at, token);
+            peak = larger(peak, values);
+        }
         if (sum(probe) != 0) return -1;
-        return int32_t(std::find(logits, logits + shape_.vocab, largest(peak)) - logits);
+        const float top = largest(peak);
+        int32_t lowest = padded;
+        for (int i = 0; i < kLanes; i++)
+            if (lane(peak, i) == top) lowest = std::min(lowest, int32_t(lane(token, i)) * kLanes + i);
+        return lowest;
     }
 
     template <int kDim>
@@ -230,7 +253,8 @@ class Network {
 
     float* hidden(int row) { return &buffers_.hidden[size_t(row) * shape_.hidden]; }
 
-    Activations rounded(int inputs) { return {buffers_.bytes.data(), buffers_.scales.data(), inputs, shape_.planes}; }
+    Activations narrow() { return buffers_.narrow.of(shape_.hidden, shape_.planes); }
+    Activations wide(int inputs) { return buffers_.wide.of(inputs, shape_.planes); }
 
     const Shape shape_;
     const Weights weights_;
@@ -241,7 +265,6 @@ class Network {
     Buffers buffers_;
     StepCall call_{};
     int rows_ = 0;
-    std::atomic<int> next_item_[2]{};
 };
 
 }  // namespace inferway

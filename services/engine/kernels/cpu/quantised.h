@@ -60,52 +60,59 @@ struct Activations {
     size_t at(int row, int group) const { return (size_t(row / kTileRows) * groups() + group) * kTileRows + row % kTileRows; }
 };
 
-// The bytes of one block as the dot product wants them.
-struct Unpacked {
+// Four inputs of 16 outputs each.
 #if defined(__AVX512VNNI__)
-    __m512i quads[kQuads];
+using Quad = __m512i;
 #else
-    alignas(64) uint8_t quads[kQuads][64];
-#endif
+struct Quad {
+    alignas(64) uint8_t bytes[64];
 };
-
-INFERWAY_INLINE void unpack(const Q8& block, Unpacked& out) {
-#if defined(__AVX512VNNI__)
-    for (int i = 0; i < kQuads; i++) out.quads[i] = _mm512_loadu_si512(block.bytes[i]);
-#else
-    std::memcpy(out.quads, block.bytes, sizeof out.quads);
 #endif
-}
 
-INFERWAY_INLINE void unpack(const Q4& block, Unpacked& out) {
+// Quads 2i and 2i + 1 of a block.
+INFERWAY_INLINE void unpack(const Q8& block, int i, Quad* out) { std::memcpy(out, block.bytes[2 * i], 2 * sizeof(Quad)); }
+
+INFERWAY_INLINE void unpack(const Q4& block, int i, Quad* out) {
 #if defined(__AVX512VNNI__)
-    const __m512i low = _mm512_set1_epi8(15);
-    for (int i = 0; i < kQuads / 2; i++) {
-        const __m512i both = _mm512_loadu_si512(block.nibbles[i]);
-        out.quads[2 * i] = _mm512_and_si512(both, low);
-        out.quads[2 * i + 1] = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
+    const __m512i low = _mm512_set1_epi8(15), both = _mm512_loadu_si512(block.nibbles[i]);
+    out[0] = _mm512_and_si512(both, low);
+    out[1] = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
+#else
+    for (int j = 0; j < 64; j++) {
+        out[0].bytes[j] = block.nibbles[i][j] & 15;
+        out[1].bytes[j] = block.nibbles[i][j] >> 4;
     }
-#else
-    for (int i = 0; i < kQuads / 2; i++)
-        for (int j = 0; j < 64; j++) {
-            out.quads[2 * i][j] = block.nibbles[i][j] & 15;
-            out.quads[2 * i + 1][j] = block.nibbles[i][j] >> 4;
-        }
 #endif
 }
 
-// Per output: sum over the group of (weight byte - kZero) * number, exact; x holds the numbers' planes, the high one first.
-template <class Format, int kPlanes>
-INFERWAY_INLINE I32 dot(const Unpacked& weights, const int8_t* x, [[maybe_unused]] int32_t sum_of_x) {
 #if defined(__AVX512VNNI__)
-    __m512i total[2] = {_mm512_set1_epi32(-Format::kZero * sum_of_x), _mm512_setzero_si512()};
-    for (int plane = 0; plane < kPlanes; plane++)
-        for (int i = 0; i < kQuads; i++) {
-            const __m512i quad = _mm512_set1_epi32(load<int32_t>(x + plane * kGroup + 4 * i));
-            total[kPlanes - 1 - plane] = _mm512_dpbusd_epi32(total[kPlanes - 1 - plane], weights.quads[i], quad);
+// Per output and row: sum over the group of (weight byte - kZero) * number, exact; x holds each row's planes, the high one first. Rows take
+// turns within a quad, lest every sum waits for itself.
+template <class Format, int kPlanes, int kRows>
+INFERWAY_INLINE void dots(const Format& block, const int8_t* x, const GroupScale* scales, I32* sums) {
+    __m512i totals[kRows];
+    INFERWAY_UNROLL for (int r = 0; r < kRows; r++) totals[r] = _mm512_setzero_si512();
+    INFERWAY_UNROLL for (int plane = 0; plane < kPlanes; plane++) {
+        INFERWAY_UNROLL for (int r = 0; r < kRows; r++) {
+            if (plane > 0) totals[r] = _mm512_slli_epi32(totals[r], kLowBits);
+            if (plane == kPlanes - 1) totals[r] = _mm512_add_epi32(totals[r], _mm512_set1_epi32(-Format::kZero * scales[r].sum));
         }
-    return bits<I32>(kPlanes == 1 ? total[0] : _mm512_add_epi32(total[0], _mm512_slli_epi32(total[1], kLowBits)));
-#elif defined(__AVX2__)
+        INFERWAY_UNROLL for (int i = 0; i < kQuads / 2; i++) {
+            Quad two[2];
+            unpack(block, i, two);
+            INFERWAY_UNROLL for (int j = 0; j < 2; j++)
+                INFERWAY_UNROLL for (int r = 0; r < kRows; r++) {
+                    const int32_t numbers = load<int32_t>(x + (r * kPlanes + plane) * kGroup + 8 * i + 4 * j);
+                    totals[r] = _mm512_dpbusd_epi32(totals[r], two[j], _mm512_set1_epi32(numbers));
+                }
+        }
+    }
+    INFERWAY_UNROLL for (int r = 0; r < kRows; r++) sums[r] = bits<I32>(totals[r]);
+}
+#else
+template <class Format, int kPlanes>
+INFERWAY_INLINE I32 dot(const Quad* quads, const int8_t* x) {
+#if defined(__AVX2__)
     const __m256i ones = _mm256_set1_epi16(1), zero = _mm256_set1_epi8(char(Format::kZero));
     __m256i total[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     for (int plane = 0; plane < kPlanes; plane++) {
@@ -113,7 +120,7 @@ INFERWAY_INLINE I32 dot(const Unpacked& weights, const int8_t* x, [[maybe_unused
         for (int i = 0; i < kQuads; i++) {
             const __m256i quad = _mm256_set1_epi32(load<int32_t>(x + plane * kGroup + 4 * i));
             for (int half = 0; half < 2; half++) {
-                const __m256i bytes = _mm256_xor_si256(load<__m256i>(weights.quads[i] + 32 * half), zero);
+                const __m256i bytes = _mm256_xor_si256(load<__m256i>(quads[i].bytes + 32 * half), zero);
                 // Signs move to the activations: magnitudes of at most 127 cannot overflow the sums of two products.
                 const __m256i pairs = Format::kZero ? _mm256_maddubs_epi16(_mm256_abs_epi8(bytes), _mm256_sign_epi8(quad, bytes))
                                                     : _mm256_maddubs_epi16(bytes, quad);
@@ -128,12 +135,19 @@ INFERWAY_INLINE I32 dot(const Unpacked& weights, const int8_t* x, [[maybe_unused
         for (int output = 0; output < kLanes; output++) total[output] *= 1 << kLowBits;
         for (int i = 0; i < kQuads; i++)
             for (int output = 0; output < kLanes; output++)
-                for (int j = 0; j < 4; j++)
-                    total[output] += (weights.quads[i][4 * output + j] - Format::kZero) * x[plane * kGroup + 4 * i + j];
+                for (int j = 0; j < 4; j++) total[output] += (quads[i].bytes[4 * output + j] - Format::kZero) * x[plane * kGroup + 4 * i + j];
     }
     return load<I32>(total);
 #endif
 }
+
+template <class Format, int kPlanes, int kRows>
+INFERWAY_INLINE void dots(const Format& block, const int8_t* x, const GroupScale*, I32* sums) {
+    Quad quads[kQuads];
+    for (int i = 0; i < kQuads / 2; i++) unpack(block, i, quads + 2 * i);
+    INFERWAY_UNROLL for (int r = 0; r < kRows; r++) sums[r] = dot<Format, kPlanes>(quads, x + r * kPlanes * kGroup);
+}
+#endif
 
 constexpr int kAhead = 8;  // blocks that are on their way from memory while one is used
 
@@ -146,16 +160,13 @@ INFERWAY_INLINE void tile(const Format* blocks, const Activations& x, int row, F
     for (int group = 0; group < groups; group++) {
         const Format& block = blocks[group];
         for (size_t line = 0; line < sizeof block; line += 64) __builtin_prefetch(reinterpret_cast<const char*>(&block + kAhead) + line);
-        Unpacked weights;
-        unpack(block, weights);
-        const F32 scale = halves_to_float(block.scale);
-        const int8_t* bytes = x.bytes + x.at(row, group) * (kGroup * kPlanes);
         const GroupScale* scales = x.scales + x.at(row, group);
+        I32 sums[kRows];
+        dots<Format, kPlanes, kRows>(block, x.bytes + x.at(row, group) * (kGroup * kPlanes), scales, sums);
+        const F32 scale = halves_to_float(block.scale);
         INFERWAY_UNROLL for (int r = 0; r < kRows; r++) {
-            const GroupScale& of = scales[r];
-            const I32 products = dot<Format, kPlanes>(weights, bytes + r * kGroup * kPlanes, of.sum);
-            total[r] = fma(to_float(products), scale * fill(of.scale), total[r]);
-            if constexpr (Format::kHasMinimum) total[r] = fma(halves_to_float(block.minimum), fill(of.weighted), total[r]);
+            total[r] = fma(to_float(sums[r]), scale * fill(scales[r].scale), total[r]);
+            if constexpr (Format::kHasMinimum) total[r] = fma(halves_to_float(block.minimum), fill(scales[r].weighted), total[r]);
         }
     }
     INFERWAY_UNROLL for (int r = 0; r < kRows; r++) out[r] = total[r];
@@ -167,13 +178,18 @@ inline void tile_of(int rows, const Format* blocks, const Activations& x, int ro
     if constexpr (kRows > 1) return tile_of<Format, kPlanes, kRows - 1>(rows, blocks, x, row, out);
 }
 
-// Calls take(row, unit, values) with kBlocks x 16 neighbouring outputs of every row, for units first .. last - 1.
+// Outputs of a product: units of some blocks of 16 and rows, of which the first begins a tile.
+struct Area {
+    int first_unit, last_unit, first_row, last_row;
+};
+
+// Calls take(row, unit, values) with kBlocks x 16 neighbouring outputs of every row and unit of the area.
 template <int kBlocks, class Format, class Take>
-inline void multiply(const Format* weights, int first, int last, const Activations& x, int rows, Take take) {
+inline void multiply(const Format* weights, const Activations& x, const Area& area, Take take) {
     F32 values[kBlocks][kTileRows];
-    for (int unit = first; unit < last; unit++)
-        for (int row = 0; row < rows; row += kTileRows) {
-            const int count = rows - row < kTileRows ? rows - row : kTileRows;
+    for (int unit = area.first_unit; unit < area.last_unit; unit++)
+        for (int row = area.first_row; row < area.last_row; row += kTileRows) {
+            const int count = area.last_row - row < kTileRows ? area.last_row - row : kTileRows;
             for (int block = 0; block < kBlocks; block++) {
                 const Format* blocks = weights + (size_t(unit) * kBlocks + block) * x.groups();
                 if (x.planes == kOneByte)
@@ -196,22 +212,23 @@ INFERWAY_INLINE void store_planes(int8_t* to, const I32& numbers, Planes planes)
     store_bytes(to + kGroup, numbers - (high << kLowBits));
 }
 
-// Round one row, 32 values per scale; at(i) gives values i .. i + 15. A group that is not finite gets a scale that is not a number.
-template <class At>
-INFERWAY_INLINE void quantise(At at, const Activations& to, int row) {
-    const float most = largest_number(to.planes);
-    for (int group = 0; group < to.groups(); group++) {
-        const F32 a = at(group * kGroup), b = at(group * kGroup + kLanes);
-        const float top = largest(larger(magnitude(a), magnitude(b))), probe = sum((a - a) + (b - b));
-        const F32 factor = fill(top > 0 ? most / top : 0.0f), shift = fill(kRoundingShift);
-        const I32 first = shifted_bits(a * factor + shift), second = shifted_bits(b * factor + shift);
-        int8_t* bytes = to.bytes + to.at(row, group) * to.group_bytes();
-        store_planes(bytes, first, to.planes);
-        store_planes(bytes + kLanes, second, to.planes);
-        const int32_t total = sum(first + second);
-        const float scale = top / most + probe;
-        to.scales[to.at(row, group)] = {scale, scale * float(total), total};
-    }
+// Round the 32 values a, b of one row and group. A group that is not finite gets a scale that is not a number.
+INFERWAY_INLINE void quantise(const F32& a, const F32& b, const Activations& to, int row, int group) {
+    const float most = largest_number(to.planes), top = largest(larger(magnitude(a), magnitude(b))), probe = sum((a - a) + (b - b));
+    const F32 factor = fill(top > 0 ? most / top : 0.0f), shift = fill(kRoundingShift);
+    const I32 first = shifted_bits(a * factor + shift), second = shifted_bits(b * factor + shift);
+    int8_t* bytes = to.bytes + to.at(row, group) * to.group_bytes();
+    store_planes(bytes, first, to.planes);
+    store_planes(bytes + kLanes, second, to.planes);
+    const int32_t total = sum(first + second);
+    const float scale = top / most + probe;
+    to.scales[to.at(row, group)] = {scale, scale * float(total), total};
+}
+
+// Round groups first .. last - 1 of one row of floats.
+inline void quantise(const float* from, const Activations& to, int row, int first, int last) {
+    for (int group = first; group < last; group++)
+        quantise(load<F32>(from + group * kGroup), load<F32>(from + group * kGroup + kLanes), to, row, group);
 }
 
 // One row of a matrix as floats: how tokens become vectors.
@@ -221,10 +238,10 @@ inline void read_row(const Format* weights, int inputs, int row, float* to) {
     const int output = row % kLanes;
     for (int group = 0; group < inputs / kGroup; group++) {
         const Format& block = blocks[group];
-        Unpacked unpacked;
-        unpack(block, unpacked);
+        Quad quads[kQuads];
+        for (int i = 0; i < kQuads / 2; i++) unpack(block, i, quads + 2 * i);
         uint8_t bytes[kQuads][64];
-        std::memcpy(bytes, unpacked.quads, sizeof bytes);
+        std::memcpy(bytes, quads, sizeof bytes);
         const float scale = half_to_float(block.scale[output]);
         float minimum = 0;
         if constexpr (Format::kHasMinimum) minimum = half_to_float(block.minimum[output]);
