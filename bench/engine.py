@@ -151,6 +151,8 @@ def measure_head_of_line(one: Contender, threads: int, result: Result, say: Call
     if server is not one:
         one.stop()
         server.start()
+        if result.method["priority"]:
+            processes.prefer(server.processes())
     try:
         found = asyncio.run(head_of_line.measure(one.name, server.target()))
     finally:
