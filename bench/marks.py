@@ -25,6 +25,7 @@ RSS_RATIO = 0.5
 class Mark:
     """One requirement and whether a run met it."""
 
+    engine: str
     what: str
     wanted: str
     found: str

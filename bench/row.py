@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bench import marks
@@ -89,8 +89,10 @@ def row_of(engine: str, numerics: str, point: Point, runs: Sequence[Run]) -> Row
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Our row beside the better peer's: rates above 1 and times below 1 are in our favour."""
+    """A row of ours beside the better peer's: rates above 1 and times below 1 are in our favour."""
 
+    engine: str
+    """Which of ours."""
     shape: str
     concurrency: int
     best_peer: str
@@ -103,17 +105,20 @@ class Ratio:
     is_met: bool
 
 
+def is_ours(engine: str) -> bool:
+    """Whether a server is a mesh of ours; there may be several, of different numerics."""
+    return engine.startswith(OURS)
+
+
 def ratios(rows: Iterable[Row]) -> list[Ratio]:
-    """One per point at which we and a peer were measured."""
+    """One for every row of ours at a point where a peer was measured, too."""
     by_point: dict[Point, list[Row]] = {}
     for row in rows:
         by_point.setdefault(row.point, []).append(row)
     found = []
     for point, group in by_point.items():
-        ours = [row for row in group if row.engine == OURS]
-        peers = [row for row in group if row.engine != OURS]
-        if ours and peers:
-            found.append(_ratio(point, ours[0], peers))
+        peers = [row for row in group if not is_ours(row.engine)]
+        found += [_ratio(point, row, peers) for row in group if peers and is_ours(row.engine)]
     return found
 
 
@@ -121,6 +126,7 @@ def _ratio(point: Point, ours: Row, peers: Sequence[Row]) -> Ratio:
     best, wanted = max(peers, key=lambda row: row.output_tok_s), marks.least_ratio(point)
     rate = quotient(ours.output_tok_s, best.output_tok_s)
     return Ratio(
+        engine=ours.engine,
         shape=ours.shape,
         concurrency=ours.concurrency,
         best_peer=best.engine,
@@ -138,25 +144,32 @@ def quotient(numerator: float, denominator: float) -> float:
 
 
 def judge(rows: Sequence[Row], start_s: dict[str, float]) -> list[Mark]:
-    """Every mark that the rows can speak about."""
-    found = []
+    """Every mark that the rows can speak about, for each of ours."""
+    ours = list(dict.fromkeys(row.engine for row in rows if is_ours(row.engine)))
+    return [mark for engine in ours for mark in (*_rate_marks(engine, rows), *_single_marks(engine, rows, start_s))]
+
+
+def _rate_marks(engine: str, rows: Sequence[Row]) -> Iterator[Mark]:
     for ratio in ratios(rows):
+        if ratio.engine != engine:
+            continue
         where = f"{ratio.shape} x {ratio.concurrency}"
         if ratio.wanted is not None:
             rate = f"{ratio.output_tok_s:.2f} x {ratio.best_peer}"
-            found.append(Mark(f"output tok/s, {where}", f"≥ {ratio.wanted:.1f} x best peer", rate, ratio.is_met))
-        found.append(Mark(f"TTFT p50, {where}", "≤ 1.00 x best peer", f"{ratio.ttft:.2f} x", ratio.ttft <= marks.TTFT_RATIO))
-    by_engine = {(row.engine, row.point): row for row in rows}
-    ours, vllm = by_engine.get((OURS, marks.ITL_P95_POINT)), by_engine.get(("vllm", marks.ITL_P95_POINT))
-    if ours and vllm:
-        tail = quotient(ours.itl_ms_p95, vllm.itl_ms_p95)
-        found.append(
-            Mark(f"ITL p95, {marks.ITL_P95_POINT}", f"≤ {marks.ITL_P95_RATIO} x vLLM", f"{tail:.2f} x", tail <= marks.ITL_P95_RATIO)
-        )
-    if OURS in start_s:
-        found.append(Mark("start to ready, replica", f"≤ {marks.START_S} s", f"{start_s[OURS]:.1f} s", start_s[OURS] <= marks.START_S))
-    memory = {engine: max((row.rss_mb for row in rows if row.engine == engine), default=0.0) for engine in (OURS, "vllm")}
+            yield Mark(engine, f"output tok/s, {where}", f"≥ {ratio.wanted:.1f} x best peer", rate, ratio.is_met)
+        yield Mark(engine, f"TTFT p50, {where}", "≤ 1.00 x best peer", f"{ratio.ttft:.2f} x", ratio.ttft <= marks.TTFT_RATIO)
+
+
+def _single_marks(engine: str, rows: Sequence[Row], start_s: dict[str, float]) -> Iterator[Mark]:
+    at_point = {row.engine: row for row in rows if row.point == marks.ITL_P95_POINT}
+    if engine in at_point and "vllm" in at_point:
+        tail = quotient(at_point[engine].itl_ms_p95, at_point["vllm"].itl_ms_p95)
+        wanted = f"≤ {marks.ITL_P95_RATIO} x vLLM"
+        yield Mark(engine, f"ITL p95, {marks.ITL_P95_POINT}", wanted, f"{tail:.2f} x", tail <= marks.ITL_P95_RATIO)
+    if engine in start_s:
+        taken = start_s[engine]
+        yield Mark(engine, "start to ready, replica", f"≤ {marks.START_S} s", f"{taken:.1f} s", taken <= marks.START_S)
+    memory = {name: max((row.rss_mb for row in rows if row.engine == name), default=0.0) for name in (engine, "vllm")}
     if all(memory.values()):
-        share = quotient(memory[OURS], memory["vllm"])
-        found.append(Mark("peak RSS at equal KV", f"≤ {marks.RSS_RATIO} x vLLM", f"{share:.2f} x", share <= marks.RSS_RATIO))
-    return found
+        share = quotient(memory[engine], memory["vllm"])
+        yield Mark(engine, "peak RSS at equal KV", f"≤ {marks.RSS_RATIO} x vLLM", f"{share:.2f} x", share <= marks.RSS_RATIO)

@@ -22,10 +22,10 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def rates(result: dict[str, Any]) -> str:
     """Every point: each server's rate and times, and our rate beside the better peer's."""
-    ratios = {(ratio["shape"], ratio["concurrency"]): ratio for ratio in result["ratios"]}
+    ratios = {(ratio["engine"], ratio["shape"], ratio["concurrency"]): ratio for ratio in result["ratios"]}
     lines = []
     for row in result["rows"]:
-        ratio = ratios.get((row["shape"], row["concurrency"])) if row["engine"] == "inferway" else None
+        ratio = ratios.get((row["engine"], row["shape"], row["concurrency"]))
         failed = f", {row['num_failed']} failed" if row["num_failed"] else ""
         lines.append(
             [
@@ -88,8 +88,10 @@ def head_of_line(result: dict[str, Any]) -> str:
 
 def marks(result: dict[str, Any]) -> str:
     """Every mark, reached or not."""
-    lines = [[mark["what"], mark["wanted"], mark["found"], "yes" if mark["is_met"] else "**no**"] for mark in result["marks"]]
-    return markdown(["mark", "wanted", "found", "reached"], lines)
+    lines = [
+        [mark["engine"], mark["what"], mark["wanted"], mark["found"], "yes" if mark["is_met"] else "**no**"] for mark in result["marks"]
+    ]
+    return markdown(["server", "mark", "wanted", "found", "reached"], lines)
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -35,6 +35,11 @@ def test_ratio_takes_the_faster_peer_for_the_rate_and_the_quicker_one_for_the_fi
     assert (found.best_peer, found.output_tok_s, found.ttft, found.wanted, found.is_met) == ("llama.cpp", 2.1, 1.25, 2.0, True)
 
 
+def test_another_mesh_of_ours_is_no_peer() -> None:
+    found = ratios([row("inferway", 300), row("inferway 15-bit", 200), row("vllm", 100)])
+    assert [(one.engine, one.best_peer, one.output_tok_s) for one in found] == [("inferway", "vllm", 3.0), ("inferway 15-bit", "vllm", 2.0)]
+
+
 def test_mark_is_missed_by_a_hair() -> None:
     (found,) = ratios([row("inferway", 199), row("vllm", 100)])
     assert not found.is_met

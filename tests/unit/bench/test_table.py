@@ -26,7 +26,7 @@ def test_report_says_what_was_reached_and_what_failed(tmp_path: Path) -> None:
     assert "50, 2 failed" in text
     assert "28.500" in text
     assert "| engine 150 %, envoy 10 % |" in text
-    assert "| start to ready, replica | ≤ 5.0 s | 1.5 s | yes |" in text
+    assert "| inferway | start to ready, replica | ≤ 5.0 s | 1.5 s | yes |" in text
 
 
 def test_written_result_is_json_without_nan_and_has_all_keys(tmp_path: Path) -> None:
