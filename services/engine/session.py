@@ -75,8 +75,9 @@ class Session:
 
     Whoever sends takes messages at its own pace: a gateway that reads slowly gets fewer and larger ones. What waits is bounded by the
     output of the attempts that live, and by `max_ended`: `wait_room` keeps the reader of requests from starting more while so many wait.
-    Messages leave at least `min_gap_s` apart, so that steps of a few milliseconds do not cost a message each in every process on the way
-    to the client; but the first token of an attempt, and an end, leave at once.
+    A message leaves with the first news that come `min_gap_s` after the last one, and takes along what came before them, so that steps of
+    a few milliseconds do not cost a message each in every process on the way to the client. Without such news it leaves after twice that
+    time; the first token of an attempt, and an end, leave at once.
     """
 
     def __init__(self, gateway_id: str, max_ended: int, min_gap_s: float = 0.0) -> None:
@@ -96,7 +97,7 @@ class Session:
         """Sequences that live and whose first token was told."""
         self._min_gap_s = min_gap_s
         self._next_s = 0.0
-        """When the next message may leave, in the loop's time."""
+        """When the gap is over, in the loop's time."""
         self._is_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._room = asyncio.Event()
@@ -206,14 +207,14 @@ class Session:
         self._tell(at_once=True)
 
     def _tell(self, at_once: bool) -> None:
-        """Something waits: let it leave now, or when the gap after the last message is over."""
+        """Something waits: let it leave now, or with what comes after the gap; a timer is for the case that nothing comes."""
         if self._is_due:
             return
         loop = asyncio.get_running_loop()
         if at_once or loop.time() >= self._next_s:
             self._leave()
         elif self._timer is None:
-            self._timer = loop.call_at(self._next_s, self._leave)
+            self._timer = loop.call_at(self._next_s + self._min_gap_s, self._leave)
 
     def _leave(self) -> None:
         self._is_due = True

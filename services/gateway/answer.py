@@ -38,7 +38,7 @@ class Usage:
     completion_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # Not frozen: made for every chunk, and that would cost a microsecond.
 class Piece:
     """Something new of one choice: text, and the log-probabilities that belong to it; those of the prompt come before all text."""
 

@@ -49,7 +49,7 @@ class EndReason(Enum):
     DEADLINE = "deadline"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # Not frozen: made for every chunk, and that would cost a microsecond.
 class Delta:
     """New tokens and the text that became certain; `cached_prompt_tokens` counts in the first delta of an attempt only.
 

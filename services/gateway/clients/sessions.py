@@ -164,8 +164,8 @@ def _delta(delta: engine_pb2.AttemptDelta) -> Delta:
         tuple(delta.token_ids),
         delta.text,
         delta.cached_prompt_tokens,
-        tuple(map(_logprobs, delta.logprobs)),
-        tuple(map(_logprobs, delta.prompt_logprobs)),
+        tuple(map(_logprobs, delta.logprobs)) if delta.logprobs else (),
+        tuple(map(_logprobs, delta.prompt_logprobs)) if delta.prompt_logprobs else (),
     )
 
 

@@ -190,6 +190,20 @@ async def test_gap_later_tokens_wait_and_come_together() -> None:
     assert [update.token_ids for update in merged.updates] == [[2, 3, 4]]  # type: ignore[attr-defined]
 
 
+async def test_gap_that_has_passed_lets_the_next_token_take_along_what_waits() -> None:
+    session = Session("g", max_ended=10, min_gap_s=0.05)
+    await begun(session, 1)
+    session.add_delta(1, "a1", 2, 2, "x")
+    passed = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.055, passed.set)
+    await passed.wait()
+    session.add_delta(1, "a1", 3, 3, "x")
+    reading = asyncio.ensure_future(message(session))
+    assert not await is_waiting(reading)
+    merged = await reading
+    assert merged.updates[0].token_ids == [2, 3]  # type: ignore[attr-defined]
+
+
 async def test_gap_that_has_passed_delays_nothing() -> None:
     session = Session("g", max_ended=10, min_gap_s=0.01)
     await begun(session, 1)
