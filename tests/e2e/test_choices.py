@@ -9,7 +9,7 @@ import pytest
 from inferway.edge.v1 import inference_pb2, inference_pb2_grpc
 from tests.harness.bill import Bill
 from tests.harness.mesh import MODEL, Mesh
-from tests.harness.rest import HELLO, Rest
+from tests.harness.rest import HELLO, Rest, said_by_choice
 from tests.harness.traffic import Clients
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
@@ -23,20 +23,12 @@ def texts(answer: dict[str, Any]) -> list[str]:
     return [choice["message"]["content"] for choice in answer["choices"]]
 
 
-def streamed(chunks: list[dict[str, Any]]) -> list[str]:
-    """The text of every choice, by index."""
-    found: dict[int, str] = {}
-    for choice in (choice for chunk in chunks for choice in chunk["choices"]):
-        found[choice["index"]] = found.get(choice["index"], "") + (choice["delta"].get("content") or "")
-    return [found[index] for index in sorted(found)]
-
-
 async def test_choices_of_a_seed_differ_and_repeat_however_they_are_asked_for(mesh: Mesh) -> None:
     async with Rest(mesh) as rest:
         answers = [await rest.answer(**SEEDED, n=COUNT) for _ in range(2)]
         single = await rest.answer(**SEEDED)
         chunks = await rest.chunks(**SEEDED, n=COUNT, stream_options={"include_usage": True})
-    assert texts(answers[0]) == texts(answers[1]) == streamed(chunks)
+    assert texts(answers[0]) == texts(answers[1]) == said_by_choice(chunks)
     assert len(set(texts(answers[0]))) == COUNT
     assert texts(answers[0])[0] == texts(single)[0]
     assert answers[0]["usage"]["completion_tokens"] == COUNT * 8

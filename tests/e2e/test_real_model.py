@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import signal
 from collections.abc import Iterator
 
@@ -14,6 +15,7 @@ from services.kit.channel import connect
 from tests.harness import smollm
 from tests.harness.bill import Bill
 from tests.harness.mesh import Mesh, running_mesh
+from tests.harness.rest import Rest, said_by_choice
 from tests.harness.traffic import Clients, Told
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
@@ -33,6 +35,25 @@ async def test_answer_knows_the_capital_of_france(mesh: Mesh) -> None:
     async with Clients(mesh) as clients:
         told = await clients.ask_whole("What is the capital of France?")
     assert "Paris" in told.text
+
+
+async def test_choices_and_logprobs_are_what_the_model_says(mesh: Mesh) -> None:
+    fields = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 24, "logprobs": True, "top_logprobs": 5}
+    async with Rest(mesh) as rest:
+        greedy = await rest.answer(**fields, temperature=0, n=2)
+        drawn = await rest.answer(**fields, temperature=1, seed=7, n=4)
+        again = await rest.chunks(**fields, temperature=1, seed=7, n=4)
+        pushed = await rest.answer(**{**fields, "temperature": 0, "frequency_penalty": 2, "repetition_penalty": 1.5})
+    first, second = greedy["choices"]
+    assert first["message"] == second["message"]
+    for token in first["logprobs"]["content"]:
+        assert (token["token"], token["logprob"]) == (token["top_logprobs"][0]["token"], token["top_logprobs"][0]["logprob"])
+        assert [top["logprob"] for top in token["top_logprobs"]] == sorted((top["logprob"] for top in token["top_logprobs"]), reverse=True)
+        assert 0 < sum(math.exp(top["logprob"]) for top in token["top_logprobs"]) < 1.0001
+    texts = [choice["message"]["content"] for choice in drawn["choices"]]
+    assert len(set(texts)) == 4
+    assert said_by_choice(again) == texts
+    assert pushed["choices"][0]["message"] != first["message"]
 
 
 def test_smoke_on_the_real_model_finds_nothing_wrong(mesh: Mesh) -> None:

@@ -71,6 +71,14 @@ def said(chunks: list[dict[str, Any]]) -> str:
     return "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
 
 
+def said_by_choice(chunks: list[dict[str, Any]]) -> list[str]:
+    """The text of every choice of a stream, by index."""
+    found: dict[int, str] = {}
+    for choice in (choice for chunk in chunks for choice in chunk["choices"]):
+        found[choice["index"]] = found.get(choice["index"], "") + (choice["delta"].get("content") or "")
+    return [found[index] for index in sorted(found)]
+
+
 def billed(usage: dict[str, Any]) -> tuple[int, int]:
     """Prompt and output tokens; how many of the prompt's were cached depends on what was asked before."""
     return usage["prompt_tokens"], usage["completion_tokens"]
