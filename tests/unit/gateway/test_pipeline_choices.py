@@ -1,5 +1,7 @@
 """Several choices are one request: one charge, one header, one bill; each has attempts of its own, and they stand and fall together."""
 
+from typing import Any
+
 import pytest
 
 from services.gateway.answer import Answer, Usage
@@ -130,7 +132,7 @@ async def test_cached_prompt_tokens_are_those_of_the_first_choice(bench: Bench, 
 
 async def test_engine_gets_every_wish(bench: Bench) -> None:
     bench.replicas.scripts = [says("a")]
-    wishes = {"stop_token_ids": (3,), "min_output_tokens": 2, "include_stop": True, "ignore_eos": True, "num_logprobs": 4}
+    wishes: dict[str, Any] = {"stop_token_ids": (3,), "min_output_tokens": 2, "include_stop": True, "ignore_eos": True, "num_logprobs": 4}
     await read(bench.start(**wishes, num_prompt_logprobs=1))
     attempt = bench.replicas.attempts[0].attempt
     assert {name: getattr(attempt, name) for name in wishes} == wishes
@@ -152,7 +154,7 @@ async def test_prompt_of_token_ids_is_taken_as_it_is(bench: Bench) -> None:
         ({"stop_token_ids": (1000,)}, "stop_token_ids"),
     ],
 )
-async def test_token_outside_the_vocabulary_is_refused_before_anybody_is_asked(bench: Bench, fields: dict[str, object], param: str) -> None:
+async def test_token_outside_the_vocabulary_is_refused_before_anybody_is_asked(bench: Bench, fields: dict[str, Any], param: str) -> None:
     error = await refused(bench.start(**fields))
     assert (error.code, error.reason, error.metadata["param"]) == ("INVALID_ARGUMENT", "TOKEN_OUT_OF_RANGE", param)
     assert (bench.dispatcher.wants, bench.records.records) == ([], [])
@@ -168,7 +170,7 @@ async def test_least_tokens_that_do_not_fit_are_refused(bench: Bench) -> None:
 async def test_more_logprobs_than_an_answer_may_hold_are_refused_and_as_many_are_not(bench: Bench) -> None:
     bench.models.max_context_tokens = 2**17
     bench.replicas.scripts = [says("a"), says("a")]
-    fields = {"num_logprobs": 1, "num_prompt_logprobs": 1, "num_choices": 2}
+    fields: dict[str, Any] = {"num_logprobs": 1, "num_prompt_logprobs": 1, "num_choices": 2}
     most = MAX_LOGPROBS // 4 - len(PROMPT)
     await read(bench.start(**fields, max_output_tokens=most))
     error = await refused(bench.start(**fields, max_output_tokens=most + 1))
