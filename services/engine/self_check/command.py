@@ -3,6 +3,7 @@
 import argparse
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -32,7 +33,9 @@ def main(arguments: Sequence[str]) -> int:
     """Check what the arguments name and print the findings; the exit status is 0 when all checks passed, else 1."""
     options = _parse(arguments)
     findings = Findings()
-    settings = RunnerSettings(options.model, options.version, options.home, num_blocks=NUM_BLOCKS, dtype=options.dtype)
+    settings = RunnerSettings(options.model, options.version, options.home, num_blocks=NUM_BLOCKS)
+    if options.dtype:
+        settings = replace(settings, dtype=options.dtype)
     try:
         _check(findings, options.runner, settings)
     except (InferwayError, AssertionError, RuntimeError) as error:
@@ -82,7 +85,7 @@ def _text_ids(version: ModelVersion) -> list[int]:
 
 def _reference(settings: RunnerSettings, ids: Sequence[int]) -> list[TokenLogprobs] | str:
     """The text's log-probabilities by torch in float32."""
-    runner = make_runner("torch", RunnerSettings(settings.model, settings.version, settings.home, dtype="float32", num_blocks=NUM_BLOCKS))
+    runner = make_runner("torch", replace(settings, dtype="float32"))
     try:
         return score(runner, ids)
     finally:
