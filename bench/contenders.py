@@ -3,6 +3,7 @@
 All compute on the same number of threads and keep room for the same number of KV tokens in 16 bits.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -77,10 +78,8 @@ class Mesh:
     """Of the activations: a key of NUMERICS."""
     tls: bool
     port_base: int
-
-    @property
-    def numerics(self) -> str:
-        return f"Q4_1 weights as in the file, {self.bits}-bit activations"
+    numerics: str = ""
+    """What the replica says of itself, once started: another path than the one asked for cannot go unnoticed."""
 
     @property
     def home(self) -> Home:
@@ -91,7 +90,12 @@ class Mesh:
         done = self._inferway("up", "--replicas", "1", "--port-base", str(self.port_base))
         if done.returncode:
             raise ContenderError(f"the mesh did not start: {done.stdout[-2000:].decode(errors='replace')}")
-        return time.monotonic() - begin
+        seconds = time.monotonic() - begin
+        replicas = json.loads(self._inferway("status", "--json").stdout)["replicas"]
+        self.numerics = ", ".join(replica["runner"] for replica in replicas)
+        if "native" not in self.numerics:
+            raise ContenderError(f"{self.name} does not compute with the native kernels: {self.numerics}")
+        return seconds
 
     def environ(self) -> dict[str, str]:
         """What the mesh and, through it, its replica are told."""

@@ -108,18 +108,24 @@ def contenders(given: argparse.Namespace) -> list[Contender]:
 
 
 @contextmanager
-def started(all_of_them: Sequence[Contender], result: Result, say: Callable[[str], None]) -> Iterator[None]:
-    """All servers up, each warm and stopped while the next one starts; ended whatever happens."""
+def started(all_of_them: Sequence[Contender], result: Result, say: Callable[[str], None]) -> Iterator[list[Contender]]:
+    """Those servers that start, each warm and stopped while the next one starts; all are ended whatever happens."""
+    running: list[Contender] = []
     try:
         for one in all_of_them:
-            seconds = one.start()
+            try:
+                seconds = one.start()
+            except ContenderError as error:
+                say(f"! {error}; it is left out")
+                continue
             starts = result.mesh_start_s if isinstance(one, Mesh) else result.start_s
             starts[one.name] = round(seconds, 2)
             say(f"{one.name} answers after {seconds:.1f} s ({one.numerics})")
             if result.method["priority"]:
                 processes.prefer([psutil.Process(), *one.processes()])
             processes.freeze(one.processes())
-        yield
+            running.append(one)
+        yield running
     finally:
         for one in all_of_them:
             one.stop()
@@ -168,12 +174,12 @@ def run(given: argparse.Namespace, say: Callable[[str], None]) -> Result:
     servers, repeats = contenders(given), 1 if given.quick else given.repeats
     names = given.points or (list(marks.QUICK) if given.quick else [str(point) for point in marks.points()])
     result = Result(given.json, _method(given, repeats), machine())
-    with started(servers, result, say):
-        rounds = Rounds(servers, Quiet(given.quiet, given.patience_s), say, deadline)
+    with started(servers, result, say) as running:
+        rounds = Rounds(running, Quiet(given.quiet, given.patience_s), say, deadline)
         for name in names:
             result.rows += rounds.measure([Point.parse(name)], repeats)
             result.write()
-        for one in () if given.no_looks else servers:
+        for one in () if given.no_looks else rounds.contenders:
             wake(one)
             measure_perplexity(one, given.threads, result, say)
             measure_head_of_line(one, given.threads, result, say)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bench import processes
-from bench.contender import Contender, wake
+from bench.contender import Contender, ContenderError, wake
 from bench.load import run_point
 from bench.processes import CpuReading
 from bench.row import Row, Run, row_of
@@ -26,7 +26,7 @@ class Quiet:
 
 @dataclass
 class Rounds:
-    """All measurements of one session. `say` hears every one of them."""
+    """All measurements of one session. `say` hears every one of them. A server that no longer answers leaves `contenders`."""
 
     contenders: Sequence[Contender]
     quiet: Quiet
@@ -50,13 +50,18 @@ class Rounds:
     def _point(self, point: Point, repeats: int) -> list[Row]:
         runs: dict[str, list[Run]] = {one.name: [] for one in self.contenders}
         for repeat in range(repeats):
-            for one in self.contenders if repeat % 2 == 0 else reversed(self.contenders):
-                wake(one)
+            for one in self.contenders if repeat % 2 == 0 else self.contenders[::-1]:
+                try:
+                    wake(one)
+                except ContenderError as error:
+                    self.say(f"! {error}; it is left out from now on")
+                    self.contenders = [other for other in self.contenders if other is not one]
+                    continue
                 run = self._cleanest(one, point)
                 processes.freeze(one.processes())
                 runs[one.name].append(run)
                 self.say(_line(point, one, run))
-        return [row_of(one.name, one.numerics, point, runs[one.name]) for one in self.contenders]
+        return [row_of(one.name, one.numerics, point, runs[one.name]) for one in self.contenders if runs[one.name]]
 
     def _cleanest(self, one: Contender, point: Point) -> Run:
         """One undisturbed run, or the least disturbed of several."""
