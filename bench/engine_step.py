@@ -11,15 +11,17 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 
 from services.engine.cpu_runner.instruction_set import best_for, cpu_features
+from services.engine.cpu_runner.runner import CpuRunner
 from services.engine.model.card import load_card
 from services.engine.model.importer import import_card
 from services.engine.runner import ModelRunner, RunnerSettings, SamplingParams, SequenceSlice
 from services.engine.runner_registry import make_runner
+from services.kit.model_store import ModelVersion
 
 _ROOT = Path(__file__).resolve().parents[1]
 _CONTEXT = 192
@@ -30,6 +32,7 @@ _RUNNERS = {
     "cpu 15 bits": ("cpu", "float32"),
     "cpu 8 bits": ("cpu", "bfloat16"),
 }
+CPU_RUNNERS = {label: dtype for label, (name, dtype) in _RUNNERS.items() if name == "cpu"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,8 @@ class Row:
     min_ms: float
     tok_s: float
     times_torch_float32: float
+    parts: dict[str, float]
+    """Milliseconds by part of a step, as the calling thread spends them; empty where the runner cannot tell."""
 
     def __str__(self) -> str:
         return f"{self.shape:13} {self.runner:15} {self.ms:9.2f} ms  {self.tok_s:7.0f} tok/s  x{self.times_torch_float32:.2f}"
@@ -78,6 +83,11 @@ class Row:
 
 def measure(runner: ModelRunner, shape: Shape, steps: int, clock: Callable[[], float] = time.perf_counter) -> float:
     """Median milliseconds of `steps` steps after one that warms up."""
+    return statistics.median(step_times(runner, shape, steps, clock))
+
+
+def step_times(runner: ModelRunner, shape: Shape, steps: int, clock: Callable[[], float] = time.perf_counter) -> list[float]:
+    """Milliseconds of each of `steps` steps after one that warms up."""
     for part in shape.contexts(runner.info.block_size):
         runner.step([part])
     slices = shape.slices(runner.info.block_size)
@@ -87,7 +97,25 @@ def measure(runner: ModelRunner, shape: Shape, steps: int, clock: Callable[[], f
         begin = clock()
         runner.step(slices)
         taken.append(1000 * (clock() - begin))
-    return statistics.median(taken)
+    return taken
+
+
+def parts(runner: ModelRunner, shape: Shape, steps: int) -> dict[str, float]:
+    """Milliseconds of a step by part, a mean of `steps` steps."""
+    if not isinstance(runner, CpuRunner):
+        return {}
+    runner.profile()
+    step_times(runner, shape, 0)
+    runner.profile()
+    slices = shape.slices(runner.info.block_size)
+    for _ in range(steps):
+        runner.step(slices)
+    return {part: round(taken / steps, 3) for part, taken in runner.profile().items()}
+
+
+def cpu_runner(version: ModelVersion, home: Path, dtype: str, threads: int) -> CpuRunner:
+    """The runner as it is measured."""
+    return CpuRunner.load(RunnerSettings(version.name, version.version, home, dtype=dtype, threads=threads, num_blocks=512))
 
 
 def run(runners: dict[str, ModelRunner], rounds: int) -> list[Row]:
@@ -101,7 +129,8 @@ def run(runners: dict[str, ModelRunner], rounds: int) -> list[Row]:
                 times[name].append(measure(runner, shape, steps))
         rows += [_row(shape, name, times[name], times["torch float32"]) for name in runners]
         print("\n".join(str(row) for row in rows[-len(runners) :]), flush=True)
-    return rows
+    # In the end, since a runner that was asked for its parts goes on counting.
+    return [replace(row, parts=parts(runners[row.runner], shape, 3)) for shape in SHAPES for row in rows if row.shape == shape.name]
 
 
 def _row(shape: Shape, runner: str, times: list[float], base: list[float]) -> Row:
@@ -113,6 +142,7 @@ def _row(shape: Shape, runner: str, times: list[float], base: list[float]) -> Ro
         min_ms=round(min(times), 2),
         tok_s=round(1000 * shape.batch * shape.tokens / middle, 1),
         times_torch_float32=round(statistics.median(one / own for one, own in zip(base, times, strict=True)), 2),
+        parts={},
     )
 
 
@@ -131,7 +161,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         runners[label] = make_runner(name, settings)
         print(f"{label}: {runners[label].info.quality}")
     machine = {"cpus": os.cpu_count(), "load": os.getloadavg()[0], "kernels": best_for(cpu_features()).value, "threads": given.threads}
-    rows = [asdict(row) for row in run(runners, given.rounds)]
+    measured = run(runners, given.rounds)
+    for row in measured:
+        if row.parts:
+            print(f"{row.shape:13} {row.runner:15} " + ", ".join(f"{part} {taken:.2f}" for part, taken in row.parts.items()))
+    rows = [asdict(row) for row in measured]
     if given.json:
         given.json.parent.mkdir(parents=True, exist_ok=True)
         given.json.write_text(

@@ -123,6 +123,12 @@ class CpuRunner:
         drawn = SamplingParams(temperature=1.0, top_p=0.9)
         self.step([SequenceSlice(0, [0], length, table, drawn, samples=True, output_position=1)])
 
+    def profile(self) -> dict[str, float]:
+        """Milliseconds by part of a step since the last call; the first call starts the count."""
+        if self._network is None:
+            raise RuntimeError("the runner is closed")
+        return self._network.profile()
+
     def close(self) -> None:
         """See `ModelRunner.close`."""
         network, self._network = self._network, None
