@@ -132,12 +132,23 @@ def started(all_of_them: Sequence[Contender], result: Result, say: Callable[[str
 
 
 def measure_starts(all_of_them: Sequence[Contender], result: Result, say: Callable[[str], None]) -> None:
-    """Our replicas alone, as the peers are alone: the median of some starts. Before anything else runs."""
+    """Our replicas alone, as the peers are alone: the median of some starts. When nothing else runs."""
     for one in all_of_them:
         if isinstance(one, Mesh):
             seconds = sorted(replica_start_s(one.environ(), MODEL, PEERS.root / "logs" / "replica.log") for _ in range(_STARTS))
             result.start_s[one.name] = round(seconds[_STARTS // 2], 2)
             say(f"{one.name}: a replica is ready after {seconds[_STARTS // 2]:.1f} s")
+
+
+def look_at(one: Contender, threads: int, result: Result, say: Callable[[str], None]) -> None:
+    """What is measured of a server alone."""
+    try:
+        wake(one)
+        measure_perplexity(one, threads, result, say)
+        measure_head_of_line(one, threads, result, say)
+    except ContenderError as error:
+        say(f"! {error}")
+    processes.freeze(one.processes())
 
 
 def measure_perplexity(one: Contender, threads: int, result: Result, say: Callable[[str], None]) -> None:
@@ -180,12 +191,9 @@ def run(given: argparse.Namespace, say: Callable[[str], None]) -> Result:
             result.rows += rounds.measure([Point.parse(name)], repeats)
             result.write()
         for one in () if given.no_looks else rounds.contenders:
-            wake(one)
-            measure_perplexity(one, given.threads, result, say)
-            measure_head_of_line(one, given.threads, result, say)
-            processes.freeze(one.processes())
+            look_at(one, given.threads, result, say)
     if not given.no_looks:
-        measure_starts(servers, result, say)
+        measure_starts(running, result, say)
     result.write()
     return result
 
@@ -220,7 +228,7 @@ def arguments_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quiet", type=float, default=0.08, help="most that others may take of one processor")
     parser.add_argument("--patience-s", type=float, default=20.0, help="longest wait for others to be quiet, per measurement")
     parser.add_argument("--priority", action="store_true", help="put servers and client before all others on a busy machine (root)")
-    parser.add_argument("--time-limit-min", type=float, default=22.0, help="begin no further point after so many minutes")
+    parser.add_argument("--time-limit-min", type=float, default=23.0, help="begin no further point after so many minutes")
     parser.add_argument("--no-looks", action="store_true", help="rates only: no perplexity, long prompts and starts")
     parser.add_argument("--json", type=Path, default=_RESULTS / "engine.json")
     return parser.parse_args(arguments)
