@@ -13,6 +13,7 @@ import json
 import math
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +38,7 @@ from deploy.local.up import MODEL
 
 _RESULTS = Path(__file__).resolve().parent / "results"
 _ROOFLINE = _RESULTS / "roofline.json"
+_ROOFLINE_TIMEOUT_S = 300
 _STARTS = 3
 
 
@@ -140,6 +142,13 @@ def measure_starts(all_of_them: Sequence[Contender], result: Result, say: Callab
             say(f"{one.name}: a replica is ready after {seconds[_STARTS // 2]:.1f} s")
 
 
+def measure_roofline(threads: int, say: Callable[[str], None]) -> None:
+    """What the machine itself can do, by a process of its own; its file becomes a part of the result."""
+    command = [sys.executable, "-m", "bench.roofline", "--threads", str(threads), "--json", str(_ROOFLINE)]
+    done = subprocess.run(command, cwd=_RESULTS.parents[1], capture_output=True, timeout=_ROOFLINE_TIMEOUT_S)
+    say(f"roofline in {_ROOFLINE.name}" if done.returncode == 0 else f"! no roofline: {done.stderr[-300:].decode(errors='replace')}")
+
+
 def look_at(one: Contender, threads: int, result: Result, say: Callable[[str], None]) -> None:
     """What is measured of a server alone."""
     try:
@@ -194,6 +203,7 @@ def run(given: argparse.Namespace, say: Callable[[str], None]) -> Result:
             look_at(one, given.threads, result, say)
     if not given.no_looks:
         measure_starts(running, result, say)
+        measure_roofline(given.threads, say)
     result.write()
     return result
 

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-_BLOCK = re.compile(r"(<!-- bench:engine -->\n).*?(<!-- /bench:engine -->)", re.DOTALL)
-
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """One table."""
@@ -104,25 +102,49 @@ def report(result: dict[str, Any]) -> str:
     parts = [f"Machine: {machine}.", rates(result), servers(result), processors(result)]
     if result["head_of_line"]:
         parts.append(head_of_line(result))
-    return "\n\n".join([*parts, marks(result)]) + "\n"
+    return "\n\n".join([*parts, *filter(None, [roofline(result)]), marks(result)]) + "\n"
 
 
-def into(document: str, tables: str) -> str:
-    """The document with the tables between its two markers; ValueError when it has none."""
-    if not _BLOCK.search(document):
-        raise ValueError("no <!-- bench:engine --> ... <!-- /bench:engine --> in the document")
-    return _BLOCK.sub(lambda found: f"{found[1]}{tables}{found[2]}", document)
+def roofline(result: dict[str, Any]) -> str:
+    """What the machine could do and what share of it steps reach; empty where it was not measured."""
+    found = result["roofline"]
+    if not found:
+        return ""
+    reads = "; ".join(f"{threads} thread(s) {max(rates.values()):.0f} GB/s" for threads, rates in found["read_gb_s"].items())
+    peaks = f"int8 products {found['int8_gop_s']:.0f} GOP/s, bfloat16 {found['bfloat16_gflop_s']:.0f} GFLOP/s on {found['threads']} threads"
+    names = ("runner", "shape", "ms", "floor_ms", "bound")
+    lines = [[*(str(step[name]) for name in names), f"{100 * step['share']:.0f} %"] for step in found["steps"]]
+    return f"Reads: {reads}. {peaks}.\n\n" + markdown(["runner", "step", "ms", "floor ms", "bound by", "share of the floor"], lines)
+
+
+def steps(result: dict[str, Any]) -> str:
+    """Milliseconds by part of a step, for runners that can tell."""
+    rows = [row for row in result["rows"] if row.get("parts")]
+    names = list(dict.fromkeys(name for row in rows for name in row["parts"]))
+    lines = [
+        [row["shape"], row["runner"], f"{row['min_ms']:.2f}", *(f"{row['parts'].get(name, 0.0):.2f}" for name in names)] for row in rows
+    ]
+    return markdown(["step", "runner", "least ms", *names], lines) + "\n"
+
+
+def into(document: str, block: str, tables: str) -> str:
+    """The document with the tables between the block's two markers; ValueError when it has none."""
+    pattern = re.compile(rf"(<!-- {block} -->\n).*?(<!-- /{block} -->)", re.DOTALL)
+    if not pattern.search(document):
+        raise ValueError(f"no <!-- {block} --> ... <!-- /{block} --> in the document")
+    return pattern.sub(lambda found: f"{found[1]}{tables}{found[2]}", document)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("result", type=Path)
+    parser.add_argument("result", type=Path, help="of bench.engine, or of bench.engine_step")
     parser.add_argument("--into", type=Path, help="document that gets the tables between its markers")
     given = parser.parse_args(arguments)
-    tables = report(json.loads(given.result.read_text(encoding="utf-8")))
+    result = json.loads(given.result.read_text(encoding="utf-8"))
+    block, tables = ("bench:engine", report(result)) if "ratios" in result else ("bench:steps", steps(result))
     print(tables)
     if given.into:
-        given.into.write_text(into(given.into.read_text(encoding="utf-8"), tables), encoding="utf-8")
+        given.into.write_text(into(given.into.read_text(encoding="utf-8"), block, tables), encoding="utf-8")
 
 
 if __name__ == "__main__":

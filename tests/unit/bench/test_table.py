@@ -39,12 +39,25 @@ def test_written_result_is_json_without_nan_and_has_all_keys(tmp_path: Path) -> 
 
 def test_document_gets_tables_between_its_markers_only() -> None:
     document = "a\n<!-- bench:engine -->\nold\n<!-- /bench:engine -->\nb\n"
-    assert table.into(document, "new \\1\n") == "a\n<!-- bench:engine -->\nnew \\1\n<!-- /bench:engine -->\nb\n"
+    assert table.into(document, "bench:engine", "new \\1\n") == "a\n<!-- bench:engine -->\nnew \\1\n<!-- /bench:engine -->\nb\n"
+
+
+def test_roofline_tells_the_share_of_the_floor_that_a_step_reaches(tmp_path: Path) -> None:
+    step = {"runner": "cpu 8 bits", "shape": "decode 1", "ms": 3.5, "floor_ms": 3.3, "bound": "memory", "share": 0.94}
+    found = {"read_gb_s": {"1": {"84": 18.0}, "2": {"84": 28.0, "135": 29.0}}, "int8_gop_s": 900.0, "bfloat16_gflop_s": 450.0}
+    content = result(tmp_path / "r.json").content() | {"roofline": found | {"threads": 2, "steps": [step]}}
+    assert "| cpu 8 bits | decode 1 | 3.5 | 3.3 | memory | 94 % |" in table.report(content)
+    assert "2 thread(s) 29 GB/s" in table.report(content)
+
+
+def test_steps_are_shown_by_part_for_runners_that_tell() -> None:
+    rows = [{"shape": "decode 1", "runner": "cpu", "min_ms": 3.0, "parts": {"head": 1.0}}, {"shape": "x", "runner": "torch", "parts": {}}]
+    assert table.steps({"rows": rows}).splitlines()[2:] == ["| decode 1 | cpu | 3.00 | 1.00 |"]
 
 
 def test_document_without_markers_is_refused() -> None:
     with pytest.raises(ValueError):
-        table.into("nothing", "new")
+        table.into("nothing", "bench:engine", "new")
 
 
 def test_gaps_are_those_that_overlap_the_long_prompt() -> None:
