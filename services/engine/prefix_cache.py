@@ -40,7 +40,8 @@ class PrefixCache:
         """Those of them that were read from the cache."""
         self._hasher = hasher
         self._index = PrefixIndex()
-        self._pins: list[int] = []
+        self._copies: list[tuple[int, int]] = []
+        """Of the plan that is being made; their sources are pinned."""
         self._least_copy = max(1, pool.block_size // 4)
         pool.on_evict = self._index.evict
 
@@ -83,17 +84,19 @@ class PrefixCache:
         self.pool.share(sequence.sequence_id, fit.blocks)
         if count:
             self.pool.pin(source)
-            self._pins.append(source)
         self.pool.cover(sequence.sequence_id, len(sequence.token_ids))
         sequence.num_indexed_blocks = len(fit.blocks)
         sequence.num_computed = len(fit.blocks) * size + count
         self._count(sequence)
-        return [(source, self.pool.table(sequence.sequence_id)[len(fit.blocks)])] if count else []
+        copies = [(source, self.pool.table(sequence.sequence_id)[len(fit.blocks)])] if count else []
+        self._copies += copies
+        return copies
 
     def unpin(self) -> None:
         """The plan is made: what it copies from may be evicted by the next one."""
-        while self._pins:
-            self.pool.unpin(self._pins.pop())
+        for source, _ in self._copies:
+            self.pool.unpin(source)
+        self._copies.clear()
 
     def grow(self, sequence: Sequence) -> None:
         """Give a sequence the block that its next token needs, if it lacks one. OutOfBlocks when there is none."""
@@ -150,7 +153,8 @@ class PrefixCache:
     def _start_of_next(self, sequence: Sequence, index: int, running: Iterable[Sequence]) -> tuple[int, int]:
         """A block that begins like block `index` of the sequence, and how many positions of it can be copied; 0 when none is worth it.
 
-        Also a block that a running sequence is still filling will do: what is computed in it does not change any more.
+        Also a block that a running sequence is still filling will do: what is computed in it does not change any more. One that is only
+        to be copied into before this step will not.
         """
         begin, size = index * self.pool.block_size, self.pool.block_size
         wanted = sequence.token_ids[begin : min(begin + size, len(sequence.token_ids) - 1)]
@@ -158,11 +162,13 @@ class PrefixCache:
             return _NO_BLOCK, 0
         parent = self._hash(sequence, index - 1)
         best, count = self._index.best_start(parent, wanted)
+        empty = {target for _, target in self._copies}
         for other in running:
             if other.num_indexed_blocks == index and other.num_computed > begin + count and self._hash(other, index - 1) == parent:
+                block = self.pool.table(other.sequence_id)[index]
                 live = num_common(other.token_ids[begin : other.num_computed], wanted)
-                if live > count:
-                    best, count = self.pool.table(other.sequence_id)[index], live
+                if live > count and block not in empty:
+                    best, count = block, live
         return (best, count) if count >= self._least_copy else (_NO_BLOCK, 0)
 
     def _hash(self, sequence: Sequence, index: int) -> bytes:

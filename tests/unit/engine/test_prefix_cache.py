@@ -183,6 +183,16 @@ def test_common_start_of_a_block_is_copied_from_a_running_sequence() -> None:
     assert bench.outputs[1] == alone(make(1, PROMPT[:7], max_output_tokens=20))
 
 
+def test_copies_of_one_step_have_one_source_and_are_no_chain() -> None:
+    bench = Bench()
+    bench.add(make(1, PROMPT[:7], max_output_tokens=20))
+    bench.step()
+    bench.add(make(2, [*PROMPT[:6], 98], priority=1), make(3, [*PROMPT[:6], 99]))
+    copies = bench.step().copies
+    assert len(copies) == 2
+    assert {source for source, _ in copies} == {bench.pool.table(1)[1]}
+
+
 def test_copy_that_has_no_room_is_not_made() -> None:
     bench = Bench(num_blocks=4)
     run(bench, make(1, PROMPT[:8], max_output_tokens=1))
