@@ -156,8 +156,10 @@ class RunnerSettings:
     """INFERWAY_HOME: the store is `<home>/models`."""
     device: str = "cpu"
     """`cpu`, `cuda` or `cuda:<index>`."""
-    dtype: str = "float32"
-    """`float32` or `bfloat16`."""
+    dtype: str = ""
+    """`float32` or `bfloat16`; empty takes what the model's card says, else `float32`."""
+    kv_dtype: str = ""
+    """`bfloat16` or `int8` for keys and values; empty takes the card's, else what suits the runner."""
     threads: int = 1
     """Compute threads on a CPU."""
     block_size: int = 16

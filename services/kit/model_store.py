@@ -47,6 +47,21 @@ class StoredFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Numerics:
+    """How finely the model is computed on a CPU where the operator does not say."""
+
+    activations: int = 15
+    """Bits, 15 or 8."""
+    kv: str = "bfloat16"
+    """Keys and values: `bfloat16` or `int8`."""
+
+    def __post_init__(self) -> None:
+        """ValueError for what nobody can compute."""
+        if self.activations not in (8, 15) or self.kv not in ("bfloat16", "int8"):
+            raise ValueError("numerics")
+
+
+@dataclass(frozen=True, slots=True)
 class ModelVersion:
     """One immutable version of a model. `get` has checked the manifest and the sizes; `read` and `verify` check contents."""
 
@@ -65,6 +80,7 @@ class ModelVersion:
     recipe: str
     """Digest of the source and of everything that decided the conversion; equal recipes give equal versions."""
     files: Mapping[str, StoredFile]
+    numerics: Numerics = Numerics()
 
     def file(self, name: str) -> Path:
         """Path of a listed file; ModelCorruptError when the manifest does not list it."""
@@ -191,6 +207,7 @@ def _from_manifest(folder: Path, manifest: Mapping[str, Any]) -> ModelVersion:
         source_sha256=str(manifest["source_sha256"]),
         recipe=str(manifest["recipe"]),
         files={_plain(name): StoredFile(str(entry["sha256"]), int(entry["bytes"])) for name, entry in manifest["files"].items()},
+        numerics=Numerics(**manifest.get("numerics", {}).get("cpu", {})),
     )
 
 

@@ -58,7 +58,7 @@ def cpu_logits(runner: CpuRunner, ids: tuple[int, ...]) -> Tensor:
     """Logits of the CPU kernels at every position: slices of one token each, many of one sequence per step."""
     table = list(range(-(-len(ids) // runner.info.block_size)))
     rows = [SequenceSlice(at, [token], at, table, SamplingParams(temperature=0), samples=True) for at, token in enumerate(ids)]
-    return torch.cat([runner.forward(rows[at : at + _ROWS])[0].clone() for at in range(0, len(rows), _ROWS)])
+    return torch.cat([torch.tensor(runner.forward(rows[at : at + _ROWS])[0]) for at in range(0, len(rows), _ROWS)])
 
 
 def closeness(reference: Tensor, found: Tensor, ids: tuple[int, ...]) -> Closeness:

@@ -11,6 +11,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 class InstructionSet(StrEnum):
     """One build of the kernels, fastest first."""
 
+    AVX512_BF16 = "avx512bf16"
     AVX512 = "avx512"
     AVX2 = "avx2"
     PORTABLE = "portable"
@@ -28,13 +29,23 @@ class InstructionSet(StrEnum):
     @property
     def display_name(self) -> str:
         """For people."""
-        return {"avx512": "AVX-512 VNNI", "avx2": "AVX2", "portable": "plain C++"}[self.value]
+        return _NAMES[self]
 
 
+_AVX512 = frozenset({"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"})
 _NEEDS = {
-    InstructionSet.AVX512: frozenset({"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}),
+    InstructionSet.AVX512_BF16: _AVX512 | {"avx512_bf16"},
+    InstructionSet.AVX512: _AVX512,
     InstructionSet.AVX2: frozenset({"avx2", "fma", "f16c"}),
     InstructionSet.PORTABLE: frozenset[str](),
+}
+
+
+_NAMES = {
+    InstructionSet.AVX512_BF16: "AVX-512 VNNI BF16",
+    InstructionSet.AVX512: "AVX-512 VNNI",
+    InstructionSet.AVX2: "AVX2",
+    InstructionSet.PORTABLE: "plain C++",
 }
 
 

@@ -7,8 +7,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 GROUP = 32
 """Inputs that share a scale."""
@@ -18,6 +18,10 @@ HEAD_DIMS = (16, 32, 64, 96, 128)
 MAX_HEADS_PER_KV_HEAD = 64
 PARTS = ("round", "qkv", "attention", "output", "gate_up", "down", "head", "wait")
 """Of a step: `Part` of profile.h. To round is all that is done row by row; to wait, for the other threads."""
+
+
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int32]
 
 
 class Format(IntEnum):
@@ -39,12 +43,23 @@ class Planes(IntEnum):
         return 8 if self is Planes.ONE else 15
 
 
+class KvFormat(IntEnum):
+    """How keys and values are kept: in two bytes, or in one with a float per token and head."""
+
+    BFLOAT16 = 0
+    INT8 = 1
+
+    def num_bytes(self, head_dim: int) -> int:
+        """Of the keys of one token and head; values take as much."""
+        return 2 * head_dim if self is KvFormat.BFLOAT16 else head_dim + 4
+
+
 class Shape(Structure):
     """`Shape` of step.cpp."""
 
     _fields_ = [
         *((name, c_int32) for name in ("num_layers", "hidden", "inner", "heads", "kv_heads", "head_dim", "vocab")),
-        *((name, c_int32) for name in ("block_size", "num_blocks", "threads", "planes")),
+        *((name, c_int32) for name in ("block_size", "num_blocks", "threads", "planes", "kv_format")),
         ("norm_epsilon", c_float),
     ]
 
@@ -79,8 +94,7 @@ class _Weights(Structure):
 class PackedMatrix:
     """Weights in blocks."""
 
-    blocks: Tensor
-    """[bytes] uint8"""
+    blocks: NDArray[np.uint8]
     format: Format
     exact: bool
     """Whether no value changed when it was packed."""
@@ -90,10 +104,10 @@ class PackedMatrix:
 class PackedLayer:
     """One layer; q, k, v are one matrix, gate and up one in turns of 16 outputs."""
 
-    attention_norm: Tensor
+    attention_norm: Floats
     qkv: PackedMatrix
     output: PackedMatrix
-    mlp_norm: Tensor
+    mlp_norm: Floats
     gate_up: PackedMatrix
     down: PackedMatrix
 
@@ -104,11 +118,11 @@ class PackedWeights:
 
     embedding: PackedMatrix
     layers: tuple[PackedLayer, ...]
-    norm: Tensor
+    norm: Floats
     head: PackedMatrix
-    cosines: Tensor
+    cosines: Floats
     """[positions, head_dim / 2] float32; `sines` alike."""
-    sines: Tensor
+    sines: Floats
 
     def matrices(self) -> list[PackedMatrix]:
         """All of them, each once."""
@@ -132,20 +146,20 @@ class Kernels:
         self._profile = _function(library, "inferway_profile", None, c_void_p, c_void_p)
         self._close = _function(library, "inferway_close", None, c_void_p)
 
-    def pack(self, weight: Tensor) -> PackedMatrix:
+    def pack(self, weight: Floats) -> PackedMatrix:
         """Pack `weight` [outputs, inputs] float32: as Q4 when its values are Q4_1's, else as Q8 (rounded unless they are Q8_0's)."""
         packed = self._packed(weight, Format.Q4)
         return packed if packed.exact else self._packed(weight, Format.Q8)
 
-    def open(self, shape: Shape, weights: PackedWeights, kv: Tensor) -> "Network":
-        """A network whose cache is `kv` (bfloat16). MemoryError when there is no memory or there are no threads for it."""
+    def open(self, shape: Shape, weights: PackedWeights, kv: NDArray[np.uint8]) -> "Network":
+        """A network whose cache is `kv` (`KvFormat`, uint8). MemoryError when there is no memory or there are no threads for it."""
         layers = (_LayerWeights * len(weights.layers))(
             *(
                 _LayerWeights(
-                    layer.attention_norm.data_ptr(),
+                    _address(layer.attention_norm),
                     _matrix(layer.qkv),
                     _matrix(layer.output),
-                    layer.mlp_norm.data_ptr(),
+                    _address(layer.mlp_norm),
                     _matrix(layer.gate_up),
                     _matrix(layer.down),
                 )
@@ -155,20 +169,20 @@ class Kernels:
         whole = _Weights(
             _matrix(weights.embedding),
             layers,
-            weights.norm.data_ptr(),
+            _address(weights.norm),
             _matrix(weights.head),
-            weights.cosines.data_ptr(),
-            weights.sines.data_ptr(),
+            _address(weights.cosines),
+            _address(weights.sines),
         )
-        handle = self._open(byref(shape), byref(whole), kv.data_ptr())
+        handle = self._open(byref(shape), byref(whole), _address(kv))
         if not handle:
             raise MemoryError("no memory or no threads for the CPU kernels")
         return Network(self._step, self._profile, self._close, handle, (weights, kv))
 
-    def _packed(self, weight: Tensor, format: Format) -> PackedMatrix:
+    def _packed(self, weight: Floats, format: Format) -> PackedMatrix:
         outputs, inputs = weight.shape
-        blocks = torch.zeros(self._packed_bytes(format, outputs, inputs), dtype=torch.uint8)
-        exact = self._pack(format, weight.data_ptr(), outputs, inputs, blocks.data_ptr())
+        blocks = np.zeros(self._packed_bytes(format, outputs, inputs), dtype=np.uint8)
+        exact = self._pack(format, _address(weight), outputs, inputs, _address(blocks))
         return PackedMatrix(blocks, format, bool(exact))
 
 
@@ -184,21 +198,21 @@ class Network:
         self._handle: int | None = handle
         self._owned: tuple[object, ...] = owned
 
-    def step(self, slices: Tensor, tokens: Tensor, tables: Tensor, logits: Tensor, best: Tensor) -> None:
-        """Compute a step; all tensors int32 but `logits`. MemoryError when the batch does not fit.
+    def step(self, slices: Integers, tokens: Integers, tables: Integers, logits: Floats, best: Integers) -> None:
+        """Compute a step; all arrays int32 but `logits`. MemoryError when the batch does not fit.
 
         `slices` [n, 4]: start, number of tokens, where its block table begins in `tables`, how many of its last tokens want logits.
         `logits` [tokens that want them, vocabulary in whole blocks of 16] and `best` [tokens that want them] are written in order; best is
         -1 where logits are not finite.
         """
-        pointers = (slices.data_ptr(), len(slices), tokens.data_ptr(), tables.data_ptr(), logits.data_ptr(), best.data_ptr())
-        if self._step(self._handle, *pointers):
+        found = (_address(logits), _address(best))
+        if self._step(self._handle, _address(slices), len(slices), _address(tokens), _address(tables), *found):
             raise MemoryError("no memory for the batch")
 
     def profile(self) -> dict[str, float]:
         """Milliseconds of the calling thread by part of a step (`PARTS`) since the last call; the first call starts the count."""
-        taken = torch.zeros(len(PARTS), dtype=torch.int64)
-        self._profile(self._handle, taken.data_ptr())
+        taken = np.zeros(len(PARTS), dtype=np.int64)
+        self._profile(self._handle, _address(taken))
         return {part: nanoseconds / 1e6 for part, nanoseconds in zip(PARTS, taken.tolist(), strict=True)}
 
     def close(self) -> None:
@@ -209,7 +223,11 @@ class Network:
 
 
 def _matrix(packed: PackedMatrix) -> _Matrix:
-    return _Matrix(packed.blocks.data_ptr(), packed.format)
+    return _Matrix(_address(packed.blocks), packed.format)
+
+
+def _address(values: NDArray[Any]) -> int:
+    return values.ctypes.data
 
 
 def _function(library: CDLL, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:

@@ -1,10 +1,11 @@
 """The CPU `ModelRunner`: quantised products and paged attention in one native call per step."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from services.engine.cpu_runner.instruction_set import InstructionSet, best_for, cpu_features
 from services.engine.cpu_runner.kernel_build import NoKernelsError, library
@@ -13,24 +14,28 @@ from services.engine.cpu_runner.native import (
     HEAD_DIMS,
     LANES,
     MAX_HEADS_PER_KV_HEAD,
+    Floats,
     Format,
+    Integers,
     Kernels,
+    KvFormat,
     Network,
     PackedWeights,
     Planes,
     Shape,
 )
-from services.engine.cpu_runner.weights import pack_weights
+from services.engine.cpu_runner.weights import load_weights
+from services.engine.llama import LlamaConfig, read_config
 from services.engine.runner import ModelInfo, RunnerSettings, SamplingParams, SequenceSlice, StepOutput, slice_fault
 from services.engine.sampling.prompt import num_logits, remaining
 from services.engine.sampling.sampler import Sampler
-from services.engine.torch_runner.weights import LlamaConfig, read_config
 from services.kit.errors import ConfigError
-from services.kit.model_store import CONFIG, WEIGHTS, ModelStore, ModelVersion
+from services.kit.model_store import CONFIG, ModelStore, ModelVersion
 
 _WARM_UP_TOKENS = 64
 _PLANES = {"float32": Planes.TWO, "bfloat16": Planes.ONE}
 """What `dtype` means here: activations so fine that they hardly differ from float32, or as coarse as is fast."""
+_KV_FORMATS = {"bfloat16": KvFormat.BFLOAT16, "int8": KvFormat.INT8}
 
 
 class CpuRunner:
@@ -40,12 +45,12 @@ class CpuRunner:
     mates, on where a prompt was cut, or on whether a token was generated here or brought along by a resumed sequence.
     """
 
-    def __init__(self, info: ModelInfo, network: Network, kv: Tensor) -> None:
+    def __init__(self, info: ModelInfo, network: Network, kv: NDArray[np.uint8]) -> None:
         self.info = info
         self._network: Network | None = network
         self._kv = kv
         self._stride = -(-info.vocab_size // LANES) * LANES
-        self._logits = torch.empty(0, self._stride)
+        self._logits = np.empty((0, self._stride), dtype=np.float32)
         self._sampler = Sampler()
 
     @classmethod
@@ -59,22 +64,18 @@ class CpuRunner:
             raise ConfigError(f"device {settings.device!r} is not supported by the cpu runner; use cpu, or the torch runner")
         if settings.block_size % LANES:
             raise NoKernelsError(f"block size {settings.block_size} is not a multiple of {LANES}", f"set a block size of {LANES}")
-        planes = _PLANES.get(settings.dtype)
-        if planes is None:
-            raise ConfigError(f"dtype {settings.dtype!r} is unknown; known: {', '.join(sorted(_PLANES))}")
-        torch.set_num_threads(settings.threads)
         chosen = level or best_for(cpu_features())
         version = ModelStore(settings.home).get(settings.model, settings.version)
-        version.verify((CONFIG, WEIGHTS))
+        version.verify((CONFIG,))
+        planes, kv_format = _numerics(settings, version)
         config = read_config(version)
         _check(config)
-        kernels = _kernels(settings.home, chosen)
-        weights = pack_weights(version, config, kernels, version.max_context_tokens)
-        kv_size = config.num_layers * 2 * settings.num_blocks * settings.block_size * config.num_kv_heads * config.head_dim
-        kv = torch.empty(kv_size, dtype=torch.bfloat16)
-        network = kernels.open(_shape(config, settings, planes), weights, kv)
-        by_block = kv.view(config.num_layers * 2, settings.num_blocks, -1)
-        return cls(_info(version, settings, weights, _quality(weights, chosen, planes)), network, by_block)
+        path = library(settings.home, chosen)
+        weights = load_weights(version, config, kernels := _kernels(path), path.stem)
+        block_bytes = settings.block_size * config.num_kv_heads * kv_format.num_bytes(config.head_dim)
+        kv = _empty((config.num_layers * 2, settings.num_blocks, block_bytes))
+        network = kernels.open(_shape(config, settings, planes, kv_format), weights, kv)
+        return cls(_info(version, settings, weights, _quality(weights, chosen, planes, kv_format)), network, kv)
 
     def step(self, slices: Sequence[SequenceSlice]) -> list[StepOutput]:
         """See `ModelRunner.step`."""
@@ -82,14 +83,13 @@ class CpuRunner:
             raise RuntimeError("the runner is closed")
         outputs = [StepOutput(part.sequence_id, None, slice_fault(part, self.info)) for part in slices]
         sound = [(part, output) for part, output in zip(slices, outputs, strict=True) if output.error is None]
-        left = remaining(sound, lambda piece: self.forward([piece])[0].numpy())
+        left = remaining(sound, lambda piece: self.forward([piece])[0])
         if left:
             logits, best = self.forward([part for part, _ in left])
-            rows = logits.numpy()
-            self._sampler.choose([(part, output) for part, output in left if part.samples], best, lambda at: rows[at])
+            self._sampler.choose([(part, output) for part, output in left if part.samples], best, lambda at: logits[at])
         return outputs
 
-    def forward(self, slices: Sequence[SequenceSlice]) -> tuple[Tensor, list[int]]:
+    def forward(self, slices: Sequence[SequenceSlice]) -> tuple[Floats, list[int]]:
         """Write keys and values of sound `slices` and return logits [n, vocab] and greedy tokens of the last `num_logits` tokens of each.
 
         The logits are good until the next call; a token of -1 stands for logits that are not finite.
@@ -105,8 +105,8 @@ class CpuRunner:
             tables += part.block_table
         count = sum(wanted for *_, wanted in heads)
         if len(self._logits) < count:
-            self._logits = torch.empty(count, self._stride)
-        best = torch.empty(count, dtype=torch.int32)
+            self._logits = np.empty((count, self._stride), dtype=np.float32)
+        best = np.empty(count, dtype=np.int32)
         self._network.step(_integers(heads), _integers(tokens), _integers(tables), self._logits, best)
         return self._logits[:count, : self.info.vocab_size], best.tolist()
 
@@ -136,12 +136,19 @@ class CpuRunner:
             network.close()
 
 
-def _integers(values: Sequence[object]) -> Tensor:
-    return torch.tensor(values, dtype=torch.int32)
+def _integers(values: Sequence[object]) -> Integers:
+    return np.array(values, dtype=np.int32)
 
 
-def _kernels(home: Path, level: InstructionSet) -> Kernels:
-    path = library(home, level)
+def _empty(shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Bytes that begin at a cache line; the system gives memory when they are first written."""
+    count = math.prod(shape)
+    raw = np.empty(count + 64, dtype=np.uint8)
+    first = -raw.ctypes.data % 64
+    return raw[first : first + count].reshape(shape)
+
+
+def _kernels(path: Path) -> Kernels:
     try:
         return Kernels(path)
     except OSError as error:
@@ -159,7 +166,19 @@ def _check(config: LlamaConfig) -> None:
         raise NoKernelsError("too many heads share a KV head of the model", "serve this model with the torch runner")
 
 
-def _shape(config: LlamaConfig, settings: RunnerSettings, planes: Planes) -> Shape:
+def _numerics(settings: RunnerSettings, version: ModelVersion) -> tuple[Planes, KvFormat]:
+    """What the operator says, else the model's card, else what hardly differs from float32."""
+    card = version.numerics
+    planes = _PLANES.get(settings.dtype) if settings.dtype else Planes(2 if card.activations == 15 else 1)
+    if planes is None:
+        raise ConfigError(f"dtype {settings.dtype!r} is unknown; known: {', '.join(sorted(_PLANES))}")
+    kv_format = _KV_FORMATS.get(settings.kv_dtype or card.kv)
+    if kv_format is None:
+        raise ConfigError(f"kv_dtype {settings.kv_dtype!r} is unknown; known: {', '.join(sorted(_KV_FORMATS))}")
+    return planes, kv_format
+
+
+def _shape(config: LlamaConfig, settings: RunnerSettings, planes: Planes, kv_format: KvFormat) -> Shape:
     return Shape(
         num_layers=config.num_layers,
         hidden=config.hidden_size,
@@ -172,6 +191,7 @@ def _shape(config: LlamaConfig, settings: RunnerSettings, planes: Planes) -> Sha
         num_blocks=settings.num_blocks,
         threads=settings.threads,
         planes=planes,
+        kv_format=kv_format,
         norm_epsilon=config.rms_norm_eps,
     )
 
@@ -195,14 +215,16 @@ def _dtype(weights: PackedWeights) -> str:
     return "+".join(format.name.lower() for format in Format if format in formats)
 
 
-def _quality(weights: PackedWeights, level: InstructionSet, planes: Planes) -> str:
+def _quality(weights: PackedWeights, level: InstructionSet, planes: Planes, kv_format: KvFormat) -> str:
     """The numeric path in words."""
     matrices = weights.matrices()
     rounded = sum(not matrix.exact for matrix in matrices)
     kept = "weights as stored" if not rounded else f"{rounded} of {len(matrices)} weight matrices rounded to int8 in groups of {GROUP}"
-    answers = "rarely differ from float32" if planes is Planes.TWO and not rounded else "differ from float32"
+    fine = planes is Planes.TWO and kv_format is KvFormat.BFLOAT16 and not rounded
+    answers = "rarely differ from float32" if fine else "differ from float32"
+    kv = "bfloat16" if kv_format is KvFormat.BFLOAT16 else "int8 with a scale per token and head"
     speed = "; slow, for want of AVX2" if level is InstructionSet.PORTABLE else ""
     return (
         f"native kernels ({level.display_name}) on cpu: {kept}; activations {planes.num_bits} bits per token in groups of {GROUP}, "
-        f"KV cache bfloat16; answers {answers}; bit-independent of batch mates{speed}"
+        f"KV cache {kv}; answers {answers}; bit-independent of batch mates{speed}"
     )

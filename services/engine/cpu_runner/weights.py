@@ -1,29 +1,59 @@
-"""Loads a version folder's llama weights into the blocks that the CPU kernels read."""
+"""Loads a version folder's llama weights as the blocks that the CPU kernels read: packed once, then mapped from a file."""
 
+import logging
 from collections.abc import Callable
 
-import torch
+import numpy as np
 from safetensors import safe_open
-from torch import Tensor
 
-from services.engine.cpu_runner.native import LANES, Kernels, PackedLayer, PackedWeights
-from services.engine.torch_runner.weights import LlamaConfig, checked_tensors
+from services.engine.cpu_runner.native import LANES, Floats, Kernels, PackedLayer, PackedWeights
+from services.engine.cpu_runner.packed_file import PackedFileError, read_packed, write_packed
+from services.engine.llama import LlamaConfig, checked_tensors
 from services.kit.model_store import WEIGHTS, ModelVersion
 
-Read = Callable[..., Tensor]
+logger = logging.getLogger(__name__)
+Read = Callable[..., Floats]
 
 
-def pack_weights(version: ModelVersion, config: LlamaConfig, kernels: Kernels, max_tokens: int) -> PackedWeights:
-    """Read, check and pack the weights; `version` must have been verified. ModelCorruptError when a weight is missing or misshapen."""
-    with safe_open(version.file(WEIGHTS), framework="pt") as file:
+def load_weights(version: ModelVersion, config: LlamaConfig, kernels: Kernels, build: str) -> PackedWeights:
+    """The packed weights of `version` for the kernels called `build`.
+
+    They are kept in the version folder, so that replicas start at once and share their pages. A file that is truncated, altered or of
+    another build is made anew from the weights, which are verified then. Where the folder cannot be written, they stay in memory.
+    ModelCorruptError when the weights are not those of the manifest, or one is missing or misshapen.
+    """
+    prefix, _, digest = build.rpartition("-")
+    path = version.path / f"packed-{prefix}-{digest}.bin"
+    try:
+        return read_packed(path)
+    except FileNotFoundError:
+        pass
+    except (PackedFileError, OSError) as error:
+        logger.warning("%s is packed anew: %s", path.name, error)
+    version.verify((WEIGHTS,))
+    weights = pack_weights(version, config, kernels)
+    try:
+        write_packed(path, weights)
+        for old in version.path.glob(f"packed-{prefix}-*.bin"):
+            if old != path:
+                old.unlink(missing_ok=True)
+        return read_packed(path)
+    except (PackedFileError, OSError) as error:
+        logger.warning("the packed weights are not kept: %s", error)
+        return weights
+
+
+def pack_weights(version: ModelVersion, config: LlamaConfig, kernels: Kernels) -> PackedWeights:
+    """Read, check and pack the weights of a verified `version`, one after the other."""
+    with safe_open(version.file(WEIGHTS), framework="numpy") as file:
         tensor = checked_tensors(file, version)
 
-        def read(name: str, *shape: int) -> Tensor:
-            return tensor(name, *shape).to(torch.float32).contiguous()
+        def read(name: str, *shape: int) -> Floats:
+            return np.ascontiguousarray(tensor(name, *shape), dtype=np.float32)
 
         size = (config.vocab_size, config.hidden_size)
         embedding = kernels.pack(read("model.embed_tokens.weight", *size))
-        cosines, sines = _rotations(config, max_tokens)
+        cosines, sines = _rotations(config, version.max_context_tokens)
         return PackedWeights(
             embedding=embedding,
             layers=tuple(_layer(config, index, read, kernels) for index in range(config.num_layers)),
@@ -40,10 +70,10 @@ def _layer(config: LlamaConfig, index: int, read: Read, kernels: Kernels) -> Pac
     query = read(attention + "q_proj.weight", rows, hidden)
     key, value = (read(f"{attention}{name}_proj.weight", kv_rows, hidden) for name in "kv")
     gate, up = (read(f"{prefix}mlp.{name}_proj.weight", inner, hidden) for name in ("gate", "up"))
-    turns = torch.stack([gate.view(-1, LANES, hidden), up.view(-1, LANES, hidden)], dim=1).view(-1, hidden)
+    turns = np.stack([gate.reshape(-1, LANES, hidden), up.reshape(-1, LANES, hidden)], axis=1).reshape(-1, hidden)
     return PackedLayer(
         attention_norm=read(prefix + "input_layernorm.weight", hidden),
-        qkv=kernels.pack(torch.cat([query, key, value])),
+        qkv=kernels.pack(np.concatenate([query, key, value])),
         output=kernels.pack(read(attention + "o_proj.weight", hidden, rows)),
         mlp_norm=read(prefix + "post_attention_layernorm.weight", hidden),
         gate_up=kernels.pack(turns),
@@ -51,7 +81,8 @@ def _layer(config: LlamaConfig, index: int, read: Read, kernels: Kernels) -> Pac
     )
 
 
-def _rotations(config: LlamaConfig, max_tokens: int) -> tuple[Tensor, Tensor]:
-    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
-    angles = torch.arange(max_tokens, dtype=torch.int64).float()[:, None] * (1.0 / config.rope_theta**exponents)
-    return angles.cos(), angles.sin()
+def _rotations(config: LlamaConfig, max_tokens: int) -> tuple[Floats, Floats]:
+    exponents = np.arange(0, config.head_dim, 2) / config.head_dim
+    frequencies = (1.0 / config.rope_theta**exponents).astype(np.float32)
+    angles = (np.arange(max_tokens, dtype=np.float32)[:, None] * frequencies).astype(np.float64)
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)

@@ -27,6 +27,8 @@ class ModelCard:
     eos_tokens: tuple[str, ...] = ()
     """Tokens that end an answer besides the one the source names."""
     defaults: Mapping[str, float] = field(default_factory=dict)
+    numerics: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    """How finely to compute where the operator does not say: fields of `Numerics` under `cpu`."""
 
     def source(self) -> Path:
         """Where the weights lie on this machine; ModelImportError when the package or the file is missing."""
@@ -52,7 +54,8 @@ def load_card(path: Path) -> ModelCard:
         raise ModelImportError(f"model card {path} is not YAML") from error
     fields = _mapping(content)
     source = _mapping(fields.get("source"))
-    faults = [*_faults(fields, _FIELDS, ""), *_faults(source, _SOURCE, "source."), *_default_faults(fields.get("defaults", {}))]
+    faults = [*_faults(fields, _FIELDS, ""), *_faults(source, _SOURCE, "source.")]
+    faults += [*_default_faults(fields.get("defaults", {})), *_numerics_faults(fields.get("numerics", {}))]
     if faults:
         raise ModelImportError(f"model card {path.name}: {'; '.join(faults)}")
     return ModelCard(
@@ -63,6 +66,7 @@ def load_card(path: Path) -> ModelCard:
         max_context_tokens=fields.get("max_context_tokens", 0),
         eos_tokens=tuple(fields.get("eos_tokens", [])),
         defaults={key: float(value) for key, value in fields.get("defaults", {}).items()},
+        numerics=fields.get("numerics", {}),
     )
 
 
@@ -78,7 +82,9 @@ _FIELDS = {
     "max_context_tokens": (int, False),
     "eos_tokens": (list, False),
     "defaults": (dict, False),
+    "numerics": (dict, False),
 }
+_NUMERICS = {"activations": (int, False), "kv": (str, False)}
 _SOURCE = {"package": (str, False), "file": (str, True)}
 
 
@@ -97,3 +103,18 @@ def _default_faults(defaults: object) -> list[str]:
         return []
     faults = [f"unknown field defaults.{name}" for name in defaults if name not in _DEFAULTS]
     return faults + [f"defaults.{name} must be a number" for name, value in defaults.items() if not isinstance(value, (int, float))]
+
+
+def _numerics_faults(numerics: object) -> list[str]:
+    if not isinstance(numerics, dict):
+        return []
+    faults = [f"unknown field numerics.{device}" for device in numerics if device != "cpu"]
+    path = numerics.get("cpu", {})
+    if not isinstance(path, dict):
+        return [*faults, "numerics.cpu must be a dict"]
+    faults += _faults(path, _NUMERICS, "numerics.cpu.")
+    known = {"activations": (8, 15), "kv": ("bfloat16", "int8")}
+    for name, values in known.items():
+        if name in path and path[name] not in values:
+            faults.append(f"numerics.cpu.{name} must be one of {', '.join(map(str, values))}")
+    return faults

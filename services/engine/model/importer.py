@@ -42,11 +42,13 @@ class ImportOptions:
     """Upper bound on the context; 0 takes what the weights were trained for."""
     eos_tokens: tuple[str, ...] = ()
     defaults: dict[str, float] = field(default_factory=dict)
+    numerics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Fields of `Numerics` by device; only `cpu` is known."""
 
 
 def import_card(card: ModelCard, home: Path, progress: Progress | None = None) -> ModelVersion:
     """Import what a model card describes; see `import_model`."""
-    options = ImportOptions(card.license, card.max_context_tokens, card.eos_tokens, dict(card.defaults))
+    options = ImportOptions(card.license, card.max_context_tokens, card.eos_tokens, dict(card.defaults), dict(card.numerics))
     return import_model(card.source(), card.name, home, options, progress)
 
 
@@ -78,7 +80,8 @@ def import_model(
 
 
 def _recipe(source_sha256: str, name: str, options: ImportOptions) -> str:
-    text = json.dumps({"conversion": CONVERSION, "source": source_sha256, "name": name, "options": asdict(options)}, sort_keys=True)
+    said = {field: value for field, value in asdict(options).items() if field != "numerics" or value}
+    text = json.dumps({"conversion": CONVERSION, "source": source_sha256, "name": name, "options": said}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -129,6 +132,7 @@ def _convert(
         facts = convert_gguf(source, work, options.max_context_tokens, options.eos_tokens, hear)
         manifest = {**facts, "name": name, "license": options.license, "defaults": options.defaults}
         manifest |= {"source_sha256": source_sha256, "recipe": recipe}
+        manifest |= {"numerics": options.numerics} if options.numerics else {}
         return _publish(work, folder, manifest)
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from services.engine.llama import LlamaConfig
 from services.engine.torch_runner.paged_kv import PagedKv
 from services.engine.torch_runner.step_batch import TILE, DecodeGroup, PrefillPart, StepBatch
-from services.engine.torch_runner.weights import LlamaConfig
 
 
 class DecodeAttention(Protocol):

@@ -6,9 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from services.engine.llama import LlamaConfig
 from services.engine.torch_runner.paged_kv import PagedKv
 from services.engine.torch_runner.step_batch import StepBatch
-from services.engine.torch_runner.weights import LayerWeights, LlamaConfig, LlamaWeights
+from services.engine.torch_runner.weights import LayerWeights, LlamaWeights
 
 
 class Attention(Protocol):

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from services.engine.llama import LlamaConfig, read_config
 from services.engine.runner import ModelInfo, RunnerSettings, SamplingParams, SequenceSlice, StepOutput, slice_fault
 from services.engine.sampling.prompt import remaining
 from services.engine.sampling.sampler import Sampler, needs_row
@@ -14,7 +16,7 @@ from services.engine.torch_runner.linear import can_pack, rows_are_independent
 from services.engine.torch_runner.llama import Llama
 from services.engine.torch_runner.paged_kv import PagedKv
 from services.engine.torch_runner.step_batch import TILE, build_batch
-from services.engine.torch_runner.weights import LlamaConfig, LlamaWeights, load_weights, read_config
+from services.engine.torch_runner.weights import LlamaWeights, load_weights
 from services.kit.errors import ConfigError
 from services.kit.model_store import CONFIG, WEIGHTS, ModelStore, ModelVersion
 
@@ -35,9 +37,12 @@ class TorchRunner:
     @classmethod
     def load(cls, settings: RunnerSettings) -> "TorchRunner":
         """Load, verify and lay out the model. ConfigError for settings that cannot serve, the model store's errors for a bad model."""
+        settings = replace(settings, dtype=settings.dtype or "float32")
         device, dtype = _device(settings), _DTYPES.get(settings.dtype)
         if dtype is None:
             raise ConfigError(f"dtype {settings.dtype!r} is unknown; known: {', '.join(sorted(_DTYPES))}")
+        if settings.kv_dtype not in ("", settings.dtype):
+            raise ConfigError(f"kv_dtype {settings.kv_dtype!r} is not for the torch runner, which keeps keys and values in its dtype")
         if settings.block_size < 1 or TILE % settings.block_size:
             raise ConfigError(f"block size {settings.block_size} does not divide {TILE}")
         torch.set_num_threads(settings.threads)

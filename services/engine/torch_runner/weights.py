@@ -1,33 +1,15 @@
 """Loads a version folder's llama weights in the layout that the forward pass wants."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from services.engine.llama import LlamaConfig, checked_tensors
 from services.engine.torch_runner.linear import Linear, make_linear
-from services.kit.model_store import CONFIG, WEIGHTS, ModelCorruptError, ModelVersion
-
-
-@dataclass(frozen=True, slots=True)
-class LlamaConfig:
-    """The numbers of a llama network, from `config.json`."""
-
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    rope_theta: float
-    rms_norm_eps: float
-    tied: bool
-    """Whether the output head is the embedding table."""
+from services.kit.model_store import WEIGHTS, ModelVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,50 +34,14 @@ class LlamaWeights:
     head: Linear
 
 
-def read_config(version: ModelVersion) -> LlamaConfig:
-    """The network's numbers; ModelCorruptError when the folder does not hold a llama network this code computes."""
-    try:
-        fields = json.loads(version.read(CONFIG))
-        if fields["model_type"] != "llama" or fields.get("rope_scaling") or fields["hidden_act"] != "silu":
-            raise ValueError("not a plain llama")
-        return LlamaConfig(
-            vocab_size=int(fields["vocab_size"]),
-            hidden_size=int(fields["hidden_size"]),
-            intermediate_size=int(fields["intermediate_size"]),
-            num_layers=int(fields["num_hidden_layers"]),
-            num_heads=int(fields["num_attention_heads"]),
-            num_kv_heads=int(fields["num_key_value_heads"]),
-            head_dim=int(fields["head_dim"]),
-            rope_theta=float(fields["rope_theta"]),
-            rms_norm_eps=float(fields["rms_norm_eps"]),
-            tied=bool(fields["tie_word_embeddings"]),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise ModelCorruptError(f"{version.name} {version.version}: {CONFIG} does not describe a llama network") from error
-
-
-def checked_tensors(file: Any, version: ModelVersion) -> Callable[..., Tensor]:
-    """Reads tensors of an open safetensors file by name and expected shape; ModelCorruptError when one is missing or misshapen."""
-    names = frozenset(file.keys())
-
-    def read(name: str, *shape: int) -> Tensor:
-        if name not in names:
-            raise ModelCorruptError(f"{version.name} {version.version}: {WEIGHTS} has no {name}")
-        tensor: Tensor = file.get_tensor(name)
-        if tuple(tensor.shape) != shape:
-            raise ModelCorruptError(f"{version.name} {version.version}: {name} has shape {tuple(tensor.shape)} instead of {shape}")
-        return tensor
-
-    return read
-
-
 def load_weights(version: ModelVersion, config: LlamaConfig, device: torch.device, dtype: torch.dtype) -> LlamaWeights:
     """Read, check and lay out the weights; `version` must have been verified. ModelCorruptError when a weight is missing or misshapen."""
     with safe_open(version.file(WEIGHTS), framework="pt") as file:
         tensor = checked_tensors(file, version)
 
         def read(name: str, *shape: int) -> Tensor:
-            return tensor(name, *shape).to(device, dtype)
+            found: Tensor = tensor(name, *shape)
+            return found.to(device, dtype)
 
         vocab, hidden = config.vocab_size, config.hidden_size
         embedding = read("model.embed_tokens.weight", vocab, hidden)

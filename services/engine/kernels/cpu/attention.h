@@ -7,162 +7,246 @@
 #include <algorithm>
 #include <limits>
 
-#include "vector.h"
+#include "kv_cache.h"
 
 namespace inferway {
 
 constexpr int kChunk = 256;  // keys whose scores are in flight
 #if defined(__AVX512F__)
 constexpr int kMaxQueryRows = 12;
+constexpr int kMaxSums = 24;  // that stay in registers
 #else
 constexpr int kMaxQueryRows = 4;
+constexpr int kMaxSums = 4;
 #endif
 
-// Few rows are computed for several columns at once, lest every sum waits for its own last addition: the largest divisor of `columns` that
-// keeps the sums in registers.
-constexpr int columns_at_once(int rows, int columns) {
-    int count = std::min(4, std::max(1, kMaxQueryRows / rows));
-    while (columns % count) count--;
-    return count;
+// A cell is loaded for several rows, and few rows take several columns of cells at once, lest every sum waits for its own last addition.
+constexpr int columns_at_once(int sums) { return sums * 4 <= kMaxSums ? 4 : sums * 2 <= kMaxSums ? 2 : 1; }
+
+// 2^x within 2e-7 of the value for x in [-64, 0]; 0 below, not a number stays so.
+INFERWAY_INLINE F32 power_of_two(const F32& x) {
+    const F32 low = fill(-64.0f), inside = where_less(x, low, low, x);
+    const F32 shifted = inside + fill(kRoundingShift), rest = inside - (shifted - fill(kRoundingShift));
+    F32 series = fill(1.32647241e-3f);
+    for (float factor : {9.67151289e-3f, 5.55073375e-2f, 0.240222421f, 0.693146978f, 1.0f}) series = fma(series, rest, fill(factor));
+    const U32 power = bits<U32>(shifted_bits(shifted) + fill<int32_t>(127)) << 23;
+    return where_less(x, low, fill(0.0f), series * bits<F32>(power));
 }
-
-// Keys and values of one layer in bfloat16. Keys: [block][kv head][16 tokens][dim / 2][token][dim % 2], so that 16 tokens are one load;
-// values: [block][kv head][token][dim].
-struct KvLayer {
-    uint16_t* keys;
-    uint16_t* values;
-    int kv_heads;
-    int block_size;  // a multiple of 16
-
-    template <int kDim>
-    uint16_t* key_group(int block, int head, int offset) const {
-        return keys + ((size_t(block) * kv_heads + head) * block_size + offset / kLanes * kLanes) * kDim;
-    }
-    template <int kDim>
-    uint16_t* value(int block, int head, int offset) const {
-        return values + ((size_t(block) * kv_heads + head) * block_size + offset) * kDim;
-    }
-    template <int kDim>
-    void write_key(const int32_t* table, int head, int position, const float* from) const {
-        const int block = table[position / block_size], offset = position % block_size;
-        uint16_t* to = key_group<kDim>(block, head, offset) + offset % kLanes * 2;
-        for (int d = 0; d < kDim; d++) to[d / 2 * 2 * kLanes + d % 2] = to_bfloat16(from[d]);
-    }
-    template <int kDim>
-    void write_value(const int32_t* table, int head, int position, const float* from) const {
-        uint16_t* to = value<kDim>(table[position / block_size], head, position % block_size);
-        for (int d = 0; d < kDim; d++) to[d] = to_bfloat16(from[d]);
-    }
-};
 
 // One query row: a head of a token.
 struct QueryRow {
-    const float* query;  // rotated and scaled
+    const float* query;  // rotated and scaled so that scores are logarithms to base two
     float* out;
     int reach;  // keys it may see: those at positions 0 .. reach - 1
 };
 
-template <int kDim, int kRows>
-struct AttendRows {
-    const KvLayer& kv;
+// What a tile of rows keeps while it goes through the keys. Queries and the weights of keys are rounded to bfloat16, or beside keys and values
+// of 8 bits to 8 bits and to 16 bits in two planes of bytes.
+template <class Kv>
+struct AttentionTile {
+    static constexpr int kPlanes = Kv::kScaled ? 2 : 1;
+    alignas(64) float scores[kMaxQueryRows][kChunk];
+    alignas(64) uint32_t queries[kMaxQueryRows][kMaxDim / Kv::kPerWord];
+    alignas(64) uint32_t weights[kPlanes][kMaxQueryRows][kChunk / Kv::kPerWord];
+    float query_scale[kMaxQueryRows], weight_scale[kMaxQueryRows];
+    int32_t query_total[kMaxQueryRows];
+    float top[kMaxQueryRows], total[kMaxQueryRows], keep[kMaxQueryRows];
+};
+
+template <class Kv>
+struct Attention {
+    using Sum = typename Kv::Sum;
+    static constexpr int kPer = Kv::kPerWord, kPlanes = AttentionTile<Kv>::kPlanes;
+
+    const KvLayer<Kv>& kv;
     const int32_t* table;
     int head;
-    const QueryRow* rows;
-    float (*scores)[kChunk];  // [kRows]
-    float top[kRows], total[kRows], keep[kRows];
+    AttentionTile<Kv>& tile;
+    const QueryRow* rows = nullptr;
+    int least = 0, reach = 0;  // keys that every row sees, that any row sees
 
-    void run() {
-        for (int r = 0; r < kRows; r++) {
-            top[r] = -std::numeric_limits<float>::infinity();
-            total[r] = 0;
-            std::fill_n(rows[r].out, kDim, 0.0f);
-        }
-        int reach = 0;
-        for (int r = 0; r < kRows; r++) reach = std::max(reach, rows[r].reach);
+    // The largest tiles first.
+    template <int kRows = kMaxQueryRows>
+    void run_all(const QueryRow* all, int count) {
+        for (; count >= kRows; all += kRows, count -= kRows) run<kRows>(all);
+        if constexpr (kRows > 1)
+            if (count > 0) run_all<(kRows > 4 ? kRows - 4 : kRows - 1)>(all, count);
+    }
+
+    template <int kRows>
+    void run(const QueryRow* of) {
+        rows = of;
+        least = reach = rows[0].reach;
+        for (int r = 0; r < kRows; r++) begin(r);
         for (int first = 0; first < reach; first += kChunk) {
             const int count = std::min(kChunk, reach - first);
-            score(first, count);
-            for (int r = 0; r < kRows; r++) weigh(r, count);
-            gather(first, count);
+            score<kRows>(first, count);
+            for (int r = 0; r < kRows; r++) weigh(r, first, count);
+            gather<kRows>(first, count);
         }
         for (int r = 0; r < kRows; r++)
-            for (int d = 0; d < kDim; d += kLanes) store(rows[r].out + d, load<F32>(rows[r].out + d) / fill(total[r]));
+            for (int d = 0; d < kv.dim; d += kLanes) store(rows[r].out + d, load<F32>(rows[r].out + d) / fill(tile.total[r]));
+    }
+
+    void begin(int r) {
+        const float* from = rows[r].query;
+        tile.top[r] = -std::numeric_limits<float>::infinity();
+        tile.total[r] = 0;
+        std::fill_n(rows[r].out, kv.dim, 0.0f);
+        least = std::min(least, rows[r].reach);
+        reach = std::max(reach, rows[r].reach);
+        if constexpr (Kv::kScaled) {
+            int8_t bytes[kMaxDim];
+            tile.query_scale[r] = round_bytes(from, kv.dim, 0, bytes);
+            std::memcpy(tile.queries[r], bytes, kv.dim);
+            tile.query_total[r] = 0;
+            for (int d = 0; d < kv.dim; d++) tile.query_total[r] += bytes[d] * Kv::kZero;
+        } else {
+            for (int d = 0; d < kv.dim; d += kLanes) store_bfloat16(reinterpret_cast<uint16_t*>(tile.queries[r]) + d, load<F32>(from + d));
+        }
     }
 
     // Scores of `count` keys from position `first` on; keys out of a row's reach, whatever lies there, count as minus infinity.
-    INFERWAY_INLINE void score(int first, int count) {
-        const F32 never = fill(-std::numeric_limits<float>::infinity());
-        int32_t numbers[kLanes];
-        for (int i = 0; i < kLanes; i++) numbers[i] = i;
-        constexpr int kColumns = columns_at_once(kRows, kChunk / kLanes);
+    template <int kRows>
+    void score(int first, int count) {
+        constexpr int kColumns = columns_at_once(kRows);
+        const int words = kv.dim / kPer;
         for (int key = 0; key < count; key += kColumns * kLanes) {
-            const uint16_t* keys[kColumns];
-            F32 sums[kColumns][kRows];
-            for (int c = 0; c < kColumns; c++) {
+            const uint8_t* cells[kColumns];
+            const float* scales[kColumns];
+            Sum sums[kColumns][kRows];
+            INFERWAY_UNROLL for (int c = 0; c < kColumns; c++) {
                 const int position = first + std::min(key + c * kLanes, (count - 1) / kLanes * kLanes);
-                keys[c] = kv.key_group<kDim>(table[position / kv.block_size], head, position % kv.block_size);
-                INFERWAY_UNROLL for (int r = 0; r < kRows; r++) sums[c][r] = fill(0.0f);
+                const int block = table[position / kv.block_size], offset = position % kv.block_size;
+                cells[c] = kv.key_cells(block, head, offset);
+                scales[c] = kv.key_scales(block, head, offset);
+                INFERWAY_UNROLL for (int r = 0; r < kRows; r++) sums[c][r] = Sum{};
             }
-            for (int d = 0; d < kDim; d += 2)
-                INFERWAY_UNROLL for (int c = 0; c < kColumns; c++) {
-                    const Pair pair = bfloat16_pairs(keys[c] + d * kLanes);
-                    INFERWAY_UNROLL for (int r = 0; r < kRows; r++) {
-                        sums[c][r] = fma(pair.even, fill(rows[r].query[d]), sums[c][r]);
-                        sums[c][r] = fma(pair.odd, fill(rows[r].query[d + 1]), sums[c][r]);
-                    }
-                }
-            for (int c = 0; c < kColumns; c++)
-                for (int r = 0; r < kRows; r++) {
-                    const I32 reach = fill<int32_t>(rows[r].reach - first - key - c * kLanes);
-                    store(scores[r] + key + c * kLanes, where_less(load<I32>(numbers), reach, sums[c][r], never));
-                }
+            for (int word = 0; word < words; word++)
+                INFERWAY_UNROLL for (int r = 0; r < kRows; r++)
+                    INFERWAY_UNROLL for (int c = 0; c < kColumns; c++)
+                        sums[c][r] = Kv::key_dot(sums[c][r], cells[c] + word * kCell, tile.queries[r][word]);
+            INFERWAY_UNROLL for (int c = 0; c < kColumns; c++)
+                INFERWAY_UNROLL for (int r = 0; r < kRows; r++) keep_score(r, first, key + c * kLanes, sums[c][r], scales[c]);
         }
+    }
+
+    INFERWAY_INLINE void keep_score(int r, int first, int key, const Sum& sum, [[maybe_unused]] const float* scales) {
+        if constexpr (Kv::kScaled)
+            store(tile.scores[r] + key, to_float(sum - fill(tile.query_total[r])) * fill(tile.query_scale[r]) * load<F32>(scales));
+        else
+            store(tile.scores[r] + key, sum);
+        if (first + key + kLanes > least) hide(r, first, key);
+    }
+
+    void hide(int r, int first, int key) {
+        for (int i = std::max(0, rows[r].reach - first - key); i < kLanes; i++)
+            tile.scores[r][key + i] = -std::numeric_limits<float>::infinity();
     }
 
     // Scores become weights; what was gathered so far is to be multiplied by `keep`.
-    INFERWAY_INLINE void weigh(int r, int count) {
+    void weigh(int r, int first, int count) {
+        float* scores = tile.scores[r];
         F32 peak = fill(-std::numeric_limits<float>::infinity()), mass = fill(0.0f);
-        for (int key = 0; key < count; key += kLanes) peak = larger(peak, load<F32>(scores[r] + key));
-        const float before = top[r];
-        top[r] = std::max(before, largest(peak));
+        for (int key = 0; key < count; key += kLanes) peak = larger(peak, load<F32>(scores + key));
+        const float before = tile.top[r], top = tile.top[r] = std::max(before, largest(peak));
+        F32 most = fill(0.0f), probe = fill(0.0f);
         for (int key = 0; key < count; key += kLanes) {
-            const F32 weights = exponential(load<F32>(scores[r] + key) - fill(top[r]));
-            store(scores[r] + key, weights);
-            mass = mass + weights;
+            const F32 weight = power_of_two(load<F32>(scores + key) - fill(top));
+            mass = mass + weight;
+            if constexpr (Kv::kScaled) {
+                const int position = first + key;
+                const float* scales = kv.value_scales(table[position / kv.block_size], head, position % kv.block_size);
+                // What lies beyond the row's reach is a stranger's and may be anything.
+                const F32 scaled = where_less(fill(0.0f), weight, weight * load<F32>(scales), fill(0.0f));
+                store(scores + key, scaled);
+                most = larger(most, scaled);
+                probe = probe + (scaled - scaled);
+            } else {
+                store_bfloat16(reinterpret_cast<uint16_t*>(tile.weights[0][r]) + key, weight);
+            }
         }
-        keep[r] = lane(exponential(fill(before - top[r])), 0);
-        total[r] = total[r] * keep[r] + sum(mass);
+        tile.keep[r] = lane(power_of_two(fill(before - top)), 0);
+        tile.total[r] = tile.total[r] * tile.keep[r] + sum(mass) + (Kv::kScaled ? sum(probe) : 0.0f);
+        if constexpr (Kv::kScaled) round_weights(r, count, largest(most));
     }
 
-    // A position beyond every row's reach is not read: what lies there may be a stranger's.
-    INFERWAY_INLINE void gather(int first, int count) {
-        constexpr int kColumns = columns_at_once(kRows, kDim / kLanes);
-        for (int d = 0; d < kDim; d += kColumns * kLanes) {
-            F32 sums[kColumns][kRows];
-            for (int c = 0; c < kColumns; c++)
-                INFERWAY_UNROLL for (int r = 0; r < kRows; r++) sums[c][r] = load<F32>(rows[r].out + d + c * kLanes) * fill(keep[r]);
-            for (int start = 0; start < count; start += kLanes) {
-                const int position = first + start, end = std::min(count, start + kLanes);
-                const uint16_t* values = kv.value<kDim>(table[position / kv.block_size], head, position % kv.block_size) + d;
-                for (int key = start; key < end; key++, values += kDim)
-                    INFERWAY_UNROLL for (int c = 0; c < kColumns; c++) {
-                        const F32 value = bfloat16_to_float(values + c * kLanes);
-                        INFERWAY_UNROLL for (int r = 0; r < kRows; r++) sums[c][r] = fma(value, fill(scores[r][key]), sums[c][r]);
-                    }
-            }
-            for (int c = 0; c < kColumns; c++)
-                INFERWAY_UNROLL for (int r = 0; r < kRows; r++) store(rows[r].out + d + c * kLanes, sums[c][r]);
+    void round_weights(int r, int count, float most) {
+        constexpr float kLargest = 65535.0f;
+        const F32 factor = fill(most > 0 ? kLargest / most : 0.0f);
+        for (int key = 0; key < count; key += kLanes) {
+            const I32 numbers = shifted_bits(load<F32>(tile.scores[r] + key) * factor + fill(kRoundingShift));
+            store_bytes(reinterpret_cast<int8_t*>(tile.weights[0][r]) + key, numbers >> 8);
+            store_bytes(reinterpret_cast<int8_t*>(tile.weights[kPlanes - 1][r]) + key, numbers);
         }
+        tile.weight_scale[r] = most / kLargest;
+    }
+
+    template <int kRows>
+    void gather(int first, int count) {
+        constexpr int kColumns = columns_at_once(kRows * kPlanes);
+        alignas(64) uint8_t copied[kMaxDim / kLanes * kCell];
+        const uint8_t* last = nullptr;
+        if (!Kv::kScaled && count % kPer) {
+            copy_first_of_pairs(first + count - 1, copied);
+            last = copied;
+        }
+        int column = 0;
+        for (; column + kColumns <= kv.dim / kLanes; column += kColumns) gather_columns<kRows, kColumns>(first, count, column, last);
+        for (; column < kv.dim / kLanes; column++) gather_columns<kRows, 1>(first, count, column, last);
+    }
+
+    template <int kRows, int kColumns>
+    void gather_columns(int first, int count, int column, const uint8_t* last) {
+        Sum sums[kPlanes][kColumns][kRows];
+        INFERWAY_UNROLL for (int c = 0; c < kColumns; c++)
+            INFERWAY_UNROLL for (int r = 0; r < kRows; r++) {
+                if constexpr (Kv::kScaled)
+                    sums[0][c][r] = sums[kPlanes - 1][c][r] = Sum{};
+                else
+                    sums[0][c][r] = load<F32>(rows[r].out + (column + c) * kLanes) * fill(tile.keep[r]);
+            }
+        const auto add = [&](const uint8_t* cells, int word) __attribute__((always_inline)) {
+            INFERWAY_UNROLL for (int plane = 0; plane < kPlanes; plane++)
+                INFERWAY_UNROLL for (int r = 0; r < kRows; r++)
+                    INFERWAY_UNROLL for (int c = 0; c < kColumns; c++) {
+                        Sum& sum = sums[plane][c][r];
+                        sum = Kv::value_dot(sum, cells + (column + c) * kCell, tile.weights[plane][r][word]);
+                    }
+        };
+        // Bytes beyond the last key have a weight of zero; a bfloat16 there may be no number.
+        const int words = Kv::kScaled ? (count + kPer - 1) / kPer : count / kPer, stride = kv.dim / kLanes * kCell;
+        for (int start = 0; start < words; start += kLanes / kPer) {
+            const int position = first + start * kPer, end = std::min(words, start + kLanes / kPer);
+            const uint8_t* cells = kv.value_cells(table[position / kv.block_size], head, position % kv.block_size);
+            for (int word = start; word < end; word++, cells += stride) add(cells, word);
+        }
+        if (last) add(last, words);
+        INFERWAY_UNROLL for (int c = 0; c < kColumns; c++)
+            INFERWAY_UNROLL for (int r = 0; r < kRows; r++) {
+                float* out = rows[r].out + (column + c) * kLanes;
+                if constexpr (Kv::kScaled) {
+                    const F32 found = to_float((sums[0][c][r] << 8) + sums[kPlanes - 1][c][r]);
+                    store(out, fma(found, fill(tile.weight_scale[r]), load<F32>(out) * fill(tile.keep[r])));
+                } else {
+                    store(out, sums[0][c][r]);
+                }
+            }
+    }
+
+    // The cells of a position whose right neighbour is a stranger's, with zeros in its place.
+    void copy_first_of_pairs(int position, uint8_t* to) const {
+        const int offset = position % kv.block_size, group = offset / kLanes * kLanes, columns = kv.dim / kLanes;
+        const uint8_t* cells = kv.value_cells(table[position / kv.block_size], head, group) + size_t(offset - group) / kPer * columns * kCell;
+        for (int i = 0; i < columns; i++) store(to + i * kCell, load<U32>(cells + i * kCell) & fill<uint32_t>(0xffffu));
     }
 };
 
 // Any number of rows of one sequence and one KV head.
-template <int kDim, int kRows = kMaxQueryRows>
-inline void attend(const KvLayer& kv, const int32_t* table, int head, const QueryRow* rows, int count) {
-    alignas(64) float scores[kRows][kChunk];
-    for (; count >= kRows; rows += kRows, count -= kRows) AttendRows<kDim, kRows>{kv, table, head, rows, scores, {}, {}, {}}.run();
-    if constexpr (kRows > 1)
-        if (count > 0) attend<kDim, (kRows > 4 ? kRows - kRows / 3 : kRows - 1)>(kv, table, head, rows, count);
+template <class Kv>
+inline void attend(const KvLayer<Kv>& kv, const int32_t* table, int head, const QueryRow* rows, int count) {
+    AttentionTile<Kv> tile;
+    Attention<Kv>{kv, table, head, tile}.run_all(rows, count);
 }
 
 }  // namespace inferway

@@ -6,6 +6,7 @@
 #include <new>
 #include <vector>
 
+#include "kv_cache.h"
 #include "quantised.h"
 
 namespace inferway {
@@ -14,6 +15,7 @@ namespace inferway {
 struct Shape {
     int32_t num_layers, hidden, inner, heads, kv_heads, head_dim, vocab, block_size, num_blocks, threads;
     Planes planes;
+    KvFormat kv_format;
     float norm_epsilon;
 };
 

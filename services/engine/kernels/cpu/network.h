@@ -25,7 +25,7 @@ INFERWAY_INLINE void with_format(const Matrix& matrix, Use use) {
 
 class Network {
    public:
-    Network(const Shape& shape, const Weights& weights, uint16_t* kv)
+    Network(const Shape& shape, const Weights& weights, uint8_t* kv)
         : shape_(shape), weights_(weights), layers_(weights.layers, weights.layers + shape.num_layers), kv_(kv),
           team_(shape.threads, shape.num_layers * kPhasesPerLayer + kOtherPhases) {}
 
@@ -87,7 +87,6 @@ class Network {
     void attention(Member& member, int layer) {
         const LayerWeights& weights = layers_[layer];
         const int heads = shape_.heads + 2 * shape_.kv_heads, width = heads * kDim;
-        const KvLayer kv = kv_layer<kDim>(layer);
         normalise(member, weights.attention_norm);
         product(member, Part::kQkv, heads, rows_, [&](const Area& area) {
             constexpr int kUnits = kDim / kLanes;  // of a head
@@ -96,9 +95,11 @@ class Network {
                            [&](int row, int unit, const F32* values) { store(&buffers_.qkv[size_t(row) * width + unit * kLanes], values[0]); });
             for (int row = area.first_row; row < area.last_row; row++)
                 for (int head = area.first_unit; head < area.last_unit; head++)
-                    rotate_or_keep<kDim>(kv, row, head, &buffers_.qkv[size_t(row) * width + head * kDim]);
+                    rotate_or_keep<kDim>(layer, row, head, &buffers_.qkv[size_t(row) * width + head * kDim]);
         });
-        each(member, Part::kAttention, int(buffers_.items.size()), [&](int item) { attend_item<kDim>(kv, buffers_.items[item]); });
+        with_kv<kDim>(layer, [&](const auto& kv) {
+            each(member, Part::kAttention, int(buffers_.items.size()), [&](int item) { attend_item<kDim>(kv, buffers_.items[item]); });
+        });
         if constexpr (kDim % kGroup)
             each(member, Part::kRound, rows_, [&](int row) { round_heads(row, 0, shape_.heads * kDim); });
         add_product(member, Part::kOutput, weights.output, shape_.heads * kDim);
@@ -125,10 +126,11 @@ class Network {
         each(member, Part::kHead, count, [&](int i) { call_.best[i] = best(call_.logits + size_t(i) * stride); });
     }
 
-    // A phase of `total` pieces of work, one by one.
+    // A phase of `total` pieces of work: rows, several of which are taken at once, or items of attention, which differ in size.
     template <class Use>
     void each(Member& member, Part part, int total, Use use) {
-        phase(member, part, total, std::max(1, total / (4 * team_.size())), [&](int first, int last) {
+        const int chunk = part == Part::kAttention ? 1 : std::max(1, total / (4 * team_.size()));
+        phase(member, part, total, chunk, [&](int first, int last) {
             for (int i = first; i < last; i++) use(i);
         });
     }
@@ -136,8 +138,8 @@ class Network {
     // A phase that computes `units` of outputs of `rows` rows, area by area: small enough for the threads to end together.
     template <class Use>
     void product(Member& member, Part part, int units, int rows, Use use) {
-        const int parts = (rows + kRowsAtOnce - 1) / kRowsAtOnce, wanted = (8 * team_.size() + parts - 1) / std::max(1, parts);
-        const int chunk = team_.size() == 1 ? units : std::max(1, units / wanted), chunks = (units + chunk - 1) / chunk;
+        const int parts = (rows + kRowsAtOnce - 1) / kRowsAtOnce, areas = team_.size() == 1 ? 1 : team_.size() * std::clamp(rows, 8, 32);
+        const int chunk = std::max(1, units * std::max(1, parts) / std::max(areas, parts)), chunks = (units + chunk - 1) / chunk;
         phase(member, part, parts * chunks, 1, [&](int first, int) {
             const int unit = first % chunks * chunk, row = first / chunks * kRowsAtOnce;
             use(Area{unit, std::min(unit + chunk, units), row, std::min(row + kRowsAtOnce, rows)});
@@ -191,25 +193,25 @@ class Network {
 
     // Turn a query or key by its position; put a key or value into the cache.
     template <int kDim>
-    void rotate_or_keep(const KvLayer& kv, int row, int head, float* values) {
+    void rotate_or_keep(int layer, int row, int head, float* values) {
         const int position = buffers_.row_position[row], kv_head = (head - shape_.heads) % shape_.kv_heads;
         const bool is_query = head < shape_.heads, is_value = head >= shape_.heads + shape_.kv_heads;
         const int32_t* table = call_.tables + call_.slices[buffers_.row_slice[row]].table;
-        if (is_value) return kv.write_value<kDim>(table, kv_head, position, values);
+        if (is_value) return with_kv<kDim>(layer, [&](const auto& kv) { kv.write_value(table, kv_head, position, values); });
         const float* cosines = weights_.cosines + size_t(position) * kDim / 2;
         const float* sines = weights_.sines + size_t(position) * kDim / 2;
-        const float factor = is_query ? 1.0f / std::sqrt(float(kDim)) : 1.0f;
+        const float factor = is_query ? 1.44269504f / std::sqrt(float(kDim)) : 1.0f;  // scores to base two
         float* high = values + kDim / 2;
         for (int i = 0; i < kDim / 2; i++) {
             const float a = values[i], b = high[i];
             values[i] = (a * cosines[i] - b * sines[i]) * factor;
             high[i] = (b * cosines[i] + a * sines[i]) * factor;
         }
-        if (!is_query) kv.write_key<kDim>(table, kv_head, position, values);
+        if (!is_query) with_kv<kDim>(layer, [&](const auto& kv) { kv.write_key(table, kv_head, position, values); });
     }
 
-    template <int kDim>
-    void attend_item(const KvLayer& kv, const AttentionItem& item) {
+    template <int kDim, class Kv>
+    void attend_item(const KvLayer<Kv>& kv, const AttentionItem& item) {
         const int group = shape_.heads / shape_.kv_heads, width = (shape_.heads + 2 * shape_.kv_heads) * kDim, heads_width = shape_.heads * kDim;
         const Slice& slice = call_.slices[item.slice];
         std::array<QueryRow, kMaxShared> rows;
@@ -219,7 +221,7 @@ class Network {
                 rows[used++] = {&buffers_.qkv[size_t(item.first_row + token) * width + head * kDim],
                                 &buffers_.attended[size_t(item.first_row + token) * heads_width + head * kDim],
                                 slice.start + item.first_token + token + 1};
-        attend<kDim>(kv, call_.tables + slice.table, item.head, rows.data(), used);
+        attend(kv, call_.tables + slice.table, item.head, rows.data(), used);
         if constexpr (kDim % kGroup == 0)
             for (int token = 0; token < item.num_tokens; token++)
                 round_heads(item.first_row + token, item.head * group * kDim, group * kDim);
@@ -245,10 +247,18 @@ class Network {
         return lowest;
     }
 
-    template <int kDim>
-    KvLayer kv_layer(int layer) const {
-        const size_t size = size_t(shape_.num_blocks) * shape_.block_size * shape_.kv_heads * kDim;
-        return {kv_ + 2 * layer * size, kv_ + (2 * layer + 1) * size, shape_.kv_heads, shape_.block_size};
+    template <int kDim, class Use>
+    INFERWAY_INLINE void with_kv(int layer, Use use) const {
+        if (shape_.kv_format == kKvInt8)
+            use(kv_layer<Int8Kv, kDim>(layer));
+        else
+            use(kv_layer<Bfloat16Kv, kDim>(layer));
+    }
+
+    template <class Kv, int kDim>
+    KvLayer<Kv> kv_layer(int layer) const {
+        const size_t size = size_t(shape_.num_blocks) * shape_.block_size * shape_.kv_heads * KvLayer<Kv>::token_bytes(kDim);
+        return {kv_ + 2 * layer * size, kv_ + (2 * layer + 1) * size, shape_.kv_heads, shape_.block_size, kDim};
     }
 
     float* hidden(int row) { return &buffers_.hidden[size_t(row) * shape_.hidden]; }
@@ -259,7 +269,7 @@ class Network {
     const Shape shape_;
     const Weights weights_;
     const std::vector<LayerWeights> layers_;
-    uint16_t* const kv_;
+    uint8_t* const kv_;
     Team team_;
     Profile profile_;
     Buffers buffers_;

@@ -21,7 +21,7 @@ int32_t inferway_pack(int32_t format, const float* from, int64_t outputs, int64_
 }
 
 // `weights` and everything it points to must outlive the network; null when there is no memory or there are no threads.
-void* inferway_open(const Shape* shape, const Weights* weights, uint16_t* kv) {
+void* inferway_open(const Shape* shape, const Weights* weights, uint8_t* kv) {
     try {
         return new Network(*shape, *weights, kv);
     } catch (const std::exception&) {

@@ -7,13 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from services.engine.llama import read_config
 from services.engine.model.importer import import_model
 from services.engine.runner import SamplingParams, SequenceSlice
 from services.engine.torch_runner.attention import StepAttention, TorchDecode, TorchPrefill
 from services.engine.torch_runner.llama import Llama, rotate
 from services.engine.torch_runner.paged_kv import PagedKv
 from services.engine.torch_runner.step_batch import build_batch
-from services.engine.torch_runner.weights import load_weights, read_config, rotary_pairs
+from services.engine.torch_runner.weights import load_weights, rotary_pairs
 from services.kit.model_store import ModelVersion
 from tests.harness.tiny_gguf import TinyGguf
 
