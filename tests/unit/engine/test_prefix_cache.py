@@ -78,9 +78,10 @@ def test_stopped_sequence_leaves_what_it_computed() -> None:
 
 def test_preempted_sequence_finds_what_it_computed_and_counts_nothing_twice() -> None:
     bench = Bench(num_blocks=7, max_num_sequences=2)
-    run(bench, make(1, PROMPT[:7], 9), make(2, PROMPT[4:], 9))
-    assert bench.batcher.load().num_preemptions > 0
-    assert bench.num_cached == {1: 0, 2: 0}
+    run(bench, make(1, PROMPT[:7], 9), second := make(2, PROMPT[4:], 9))
+    load = bench.batcher.load()
+    assert load.num_preemptions > 0
+    assert (second.num_cached, load.num_cache_query_tokens, load.num_cache_hit_tokens) == (0, 7 + 7, 0)
     assert bench.ends[2].num_discarded < 8  # It was computed as far as position 8 or more.
 
 
@@ -133,6 +134,16 @@ def test_prompt_logprobs_are_computed_not_found_and_what_is_computed_twice_is_ke
     assert computed(bench) == [(2, 0, 11)]
     assert bench.num_cached[2] == 0
     assert bench.pool.num_cached == num_cached
+
+
+def test_of_equal_blocks_that_two_computed_both_use_one() -> None:
+    bench = Bench(max_step_tokens=32)
+    bench.add(make(1, max_output_tokens=9), make(2, max_output_tokens=9, num_prompt_logprobs=0))
+    bench.step()
+    assert list(bench.pool.table(1))[:2] == list(bench.pool.table(2))[:2]
+    assert bench.pool.num_used == 4
+    bench.run()
+    assert bench.outputs[1] == bench.outputs[2]
 
 
 def test_equal_prompts_at_once_are_computed_once() -> None:
