@@ -1,6 +1,6 @@
 """Draws one token from one row of logits: the inverse of the distribution function, at a given number in [0, 1).
 
-Order of the limits: `top_k` and `min_p` first, then `top_p` of the mass that they left. Where a limit is set only candidates are sorted:
+Order of the limits: `top_k` and `min_p` first, then `top_p` of the mass that they left. Where a limit is set only candidates are looked at:
 all tokens that weigh less than (1 - top_p) / vocabulary of the whole are together less than what top-p leaves out.
 """
 
@@ -20,21 +20,20 @@ _BLOCK = 64
 
 
 def draw(row: Row, params: SamplingParams, number: float) -> int:
-    """The token at which the cumulative probability of the kept tokens passes `number` times their mass.
+    """The token at which the cumulative probability of the kept tokens, in the order of their ids, passes `number` times their mass.
 
     `row` is finite, but for tokens at minus infinity, which are never drawn.
     """
     if 0 < params.top_k < len(row):
-        ids = heaviest(row, params.top_k)
+        ids = np.sort(heaviest(row, params.top_k))
         weights = _weights(row[ids], params.temperature)
-        kept = np.count_nonzero(weights >= params.min_p)
-        return int(ids[_draw_heaviest(weights[:kept], params.top_p * float(weights[:kept].sum()), number)])
+        ids, weights = ids[weights >= params.min_p], weights[weights >= params.min_p]
+        return _draw_heaviest(ids, weights, params.top_p * float(weights.sum()), number)
     weights = _weights(row, params.temperature)
     if params.min_p == 0 and params.top_p >= 1:
         return _draw_any(weights, number)
     ids, wanted = _candidates(weights, params)
-    order = np.argsort(-weights[ids], kind="stable")
-    return int(ids[order[_draw_heaviest(weights[ids[order]], wanted, number)]])
+    return _draw_heaviest(ids, weights[ids], wanted, number)
 
 
 def _weights(row: Row, temperature: float) -> Weights:
@@ -58,11 +57,16 @@ def _candidates(weights: Weights, params: SamplingParams) -> tuple[Ids, float]:
     return ids, wanted
 
 
-def _draw_heaviest(weights: Weights, wanted: float, number: float) -> int:
-    """Draw from the shortest run of `weights` (descending) that holds the mass `wanted`, the one that crosses it included."""
-    cumulative = weights.cumsum()
-    last = min(int(np.searchsorted(cumulative, wanted)), len(cumulative) - 1)
-    return _passes(cumulative[: last + 1], number)
+def _draw_heaviest(ids: Ids, weights: Weights, wanted: float, number: float) -> int:
+    """Draw from the fewest of the tokens that hold the mass `wanted`: the heaviest, of equal ones those of the lowest ids.
+
+    Only the weights are sorted, to find the least that is kept, which is many times as fast as to sort tokens by them.
+    """
+    descending = np.sort(weights)[::-1]
+    last = min(int(np.searchsorted(descending.cumsum(), wanted)), len(descending) - 1)
+    kept = weights > descending[last]
+    kept[np.flatnonzero(weights == descending[last])[: last + 1 - int(np.count_nonzero(kept))]] = True
+    return int(ids[kept][_passes(weights[kept].cumsum(), number)])
 
 
 def _draw_any(weights: Weights, number: float) -> int:
