@@ -24,7 +24,7 @@ class Plan:
     slices: list[SequenceSlice] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
-    """Blocks to copy (from, to) before the step, which writes no position that was copied."""
+    """Blocks to copy (from, to) before the step, which writes no position that was copied; none is both, none is copied into twice."""
     begun: list[Begun] = field(default_factory=list)
 
     @property
