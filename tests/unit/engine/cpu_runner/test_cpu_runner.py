@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 from services.engine.cpu_runner.instruction_set import InstructionSet
 from services.engine.cpu_runner.kernel_build import NoKernelsError
 from services.engine.cpu_runner.runner import CpuRunner
-from services.engine.model.importer import import_model
+from services.engine.model.importer import ImportOptions, import_model
 from services.engine.runner import RunnerSettings, SamplingParams, SequenceSlice
 from services.engine.runner_registry import make_runner
 from services.engine.torch_runner.runner import TorchRunner
@@ -64,6 +64,24 @@ def test_info_of_coarse_activations_says_so(settings: RunnerSettings) -> None:
     quality = CpuRunner.load(replace(settings, dtype="bfloat16")).info.quality
     assert "activations 8 bits" in quality
     assert "answers differ from float32" in quality
+
+
+def test_info_of_an_int8_cache_says_so(settings: RunnerSettings) -> None:
+    quality = CpuRunner.load(replace(settings, kv_dtype="int8")).info.quality
+    assert "KV cache int8 with a scale per token and head" in quality
+    assert "answers differ from float32" in quality
+
+
+def test_the_card_says_which_numbers_serve_unless_the_operator_does(settings: RunnerSettings, tmp_path: Path) -> None:
+    options = ImportOptions(numerics={"cpu": {"activations": 8, "kv": "int8"}})
+    import_model(TinyGguf().write(tmp_path / "tiny.gguf"), "tiny", share_kernels(tmp_path), options)
+    settings = replace(settings, home=tmp_path)
+    said = CpuRunner.load(settings).info.quality
+    assert "activations 8 bits" in said
+    assert "KV cache int8" in said
+    wins = CpuRunner.load(replace(settings, dtype="float32", kv_dtype="bfloat16")).info.quality
+    assert "activations 15 bits" in wins
+    assert "KV cache bfloat16" in wins
 
 
 def test_info_of_rounded_weights_says_so(settings: RunnerSettings, tmp_path: Path) -> None:
@@ -170,6 +188,8 @@ def test_load_settings_that_cannot_serve_are_refused(settings: RunnerSettings) -
         CpuRunner.load(replace(settings, device="cuda"))
     with pytest.raises(ConfigError, match="dtype 'float8' is unknown"):
         CpuRunner.load(replace(settings, dtype="float8"))
+    with pytest.raises(ConfigError, match="kv_dtype 'int4' is unknown; known: bfloat16, int8"):
+        CpuRunner.load(replace(settings, kv_dtype="int4"))
     with pytest.raises(NoKernelsError, match="block size 8 is not a multiple of 16"):
         CpuRunner.load(replace(settings, block_size=8))
 

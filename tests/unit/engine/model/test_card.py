@@ -17,7 +17,10 @@ def test_shipped_card_finds_its_source_in_the_installed_package() -> None:
 
 def test_load_card_lists_every_fault_at_once(tmp_path: Path) -> None:
     path = tmp_path / "card.yaml"
-    path.write_text("name: 3\ncolour: red\nmax_context_tokens: true\nsource: {url: x}\ndefaults: {speed: 1, top_p: high}\n")
+    path.write_text(
+        "name: 3\ncolour: red\nmax_context_tokens: true\nsource: {url: x}\ndefaults: {speed: 1, top_p: high}\n"
+        "numerics: {gpu: {}, cpu: {activations: 7, kv: int4, heat: 3}}\n"
+    )
     with pytest.raises(ModelImportError) as caught:
         load_card(path)
     for fault in (
@@ -29,6 +32,10 @@ def test_load_card_lists_every_fault_at_once(tmp_path: Path) -> None:
         "source.file is missing",
         "unknown field defaults.speed",
         "defaults.top_p must be a number",
+        "unknown field numerics.gpu",
+        "unknown field numerics.cpu.heat",
+        "numerics.cpu.activations must be one of 8, 15",
+        "numerics.cpu.kv must be one of bfloat16, int8",
     ):
         assert fault in str(caught.value)
 

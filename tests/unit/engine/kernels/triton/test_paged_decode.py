@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from services.engine.kernels.triton.paged_decode import can_decode
+from services.engine.llama import LlamaConfig
 from services.engine.torch_runner.attention import TorchDecode
 from services.engine.torch_runner.paged_kv import PagedKv
 from services.engine.torch_runner.step_batch import DecodeGroup
 from services.engine.torch_runner.triton_decode import TritonDecode
-from services.engine.llama import LlamaConfig
 from tests.harness.triton_process import compiled_sizes, decode, triton_process
 
 pytestmark = pytest.mark.timeout(180)
