@@ -53,8 +53,9 @@ class Point:
 
     @property
     def num_requests(self) -> int:
-        """Two waves, so that the second meets a running batch; one where prompts are long, since a point must end."""
-        waves = 1 if self.shape.prompt - self.shape.shared > 512 else 2
+        """Two waves, so that the second meets a running batch; one where that is much to compute, since a point must end."""
+        is_much = self.shape.prompt - self.shape.shared > 512 or self.shape.prompt * self.concurrency > 16384
+        waves = 1 if is_much else 2
         return max(3, waves * self.concurrency)
 
     def __str__(self) -> str:

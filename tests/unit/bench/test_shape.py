@@ -32,5 +32,5 @@ def test_prompts_share_exactly_what_the_shape_says() -> None:
 
 
 def test_two_waves_of_short_prompts_and_one_of_long_ones() -> None:
-    wanted = {"128:0:64@8": 16, "1024:0:64@8": 8, "1024:768:64@8": 16, "128:0:64@1": 3}
+    wanted = {"128:0:64@8": 16, "1024:0:64@8": 8, "1024:768:64@8": 16, "1024:768:64@32": 32, "128:0:64@1": 3}
     assert {text: Point.parse(text).num_requests for text in wanted} == wanted
