@@ -31,6 +31,8 @@ def read_config(version: ModelVersion) -> LlamaConfig:
         fields = json.loads(version.read(CONFIG))
         if fields["model_type"] != "llama" or fields.get("rope_scaling") or fields["hidden_act"] != "silu":
             raise ValueError("not a plain llama")
+        if int(fields["vocab_size"]) != version.vocab_size:
+            raise ValueError("another vocabulary than the manifest's")
         return LlamaConfig(
             vocab_size=int(fields["vocab_size"]),
             hidden_size=int(fields["hidden_size"]),

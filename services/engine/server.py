@@ -30,7 +30,7 @@ from services.engine.watchdog import Watchdog, WatchdogBounds
 from services.kit.clock import SystemClock
 from services.kit.errors import ConfigError, InferwayError
 from services.kit.metrics import new_registry
-from services.kit.model_store import TOKENIZER, ModelStore, ModelVersion
+from services.kit.model_store import ModelStore, ModelVersion
 from services.kit.server import ServerSettings, ServiceState, serve
 from services.kit.tracing import Tracer, open_tracer
 
@@ -46,7 +46,7 @@ async def serve_replica(config: EngineConfig, stop: asyncio.Event | None = None)
     """Serve one replica until SIGTERM or `stop`. Raises ConfigError when it cannot start as configured."""
     try:
         version = ModelStore(Path(config.home)).get(config.model, config.model_version)
-        vocabulary = TokenBytes.from_json(version.read(TOKENIZER))
+        vocabulary = TokenBytes.of(version)
     except InferwayError as error:
         raise ConfigError(error.message) from error
     registry = new_registry()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from services.kit.errors import DataLoss
+from services.kit.model_store import TOKENIZER, ModelCorruptError, ModelVersion
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _WORD_START = "\u2581"
@@ -22,6 +23,15 @@ class TokenBytes:
 
     def __getitem__(self, token_id: int) -> bytes:
         return self._table[token_id] if token_id < len(self._table) else b""
+
+    @classmethod
+    def of(cls, version: ModelVersion) -> "TokenBytes":
+        """Those of a model. ModelCorruptError when its tokenizer knows tokens that its weights have no row for; DataLoss as `from_json`."""
+        found = cls.from_json(version.read(TOKENIZER))
+        if len(found) > version.vocab_size:
+            sizes = f"{len(found)} tokens, the weights {version.vocab_size}"
+            raise ModelCorruptError(f"{version.name} {version.version}: the tokenizer has {sizes}; import the model again")
+        return found
 
     @classmethod
     def from_json(cls, document: bytes) -> "TokenBytes":

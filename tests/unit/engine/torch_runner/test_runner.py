@@ -110,6 +110,7 @@ def _poisoned(folder: Path) -> Path:
     ("change", "reason"),
     [
         (lambda settings: replace(settings, dtype="float8"), "dtype 'float8' is unknown"),
+        (lambda settings: replace(settings, kv_dtype="int8"), "kv_dtype 'int8' is not for the torch runner"),
         (lambda settings: replace(settings, device="tpu"), "device 'tpu' is not supported"),
         (lambda settings: replace(settings, device="cuda:99"), "torch sees"),
         (lambda settings: replace(settings, block_size=24), "does not divide"),
@@ -152,3 +153,16 @@ def test_step_works_on_another_thread_than_load(runner: TorchRunner) -> None:
     thread.start()
     thread.join(timeout=30)
     assert found == [True]
+
+
+def test_copied_blocks_give_what_their_originals_give(settings: RunnerSettings) -> None:
+    """A sequence that goes on in copies, while the originals are overwritten, answers as one that never moved."""
+    runner = TorchRunner.load(settings)
+    tokens = [(position * 37) % 250 + 3 for position in range(40)]
+    blocks = -(-len(tokens) // runner.info.block_size)
+    table, copies, elsewhere = (list(range(first, first + blocks)) for first in (0, blocks, 2 * blocks))
+    wanted = runner.step([part(1, tokens, elsewhere)])[0].token_id
+    runner.step([part(1, tokens[:-2], table, samples=False)])
+    runner.copy_blocks(list(zip(table, copies, strict=True)))
+    runner.step([part(2, list(reversed(tokens)), table)])
+    assert runner.step([part(1, tokens[-2:], copies, start=len(tokens) - 2)])[0].token_id == wanted
