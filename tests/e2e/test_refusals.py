@@ -29,7 +29,9 @@ TABLE = {
     "five stops": ({"model": MODEL, "messages": HELLO, "stop": ["a", "b", "c", "d", "e"]}, 400, "stop"),
     "misspelt": ({"model": MODEL, "messages": HELLO, "max_tokns": 3}, 400, "max_tokns"),
     "nested misspelt": ({"model": MODEL, "messages": [{"role": "user", "content": "x", "nmae": "y"}]}, 400, "messages[0].nmae"),
-    "not served": ({"model": MODEL, "messages": HELLO, "logprobs": True}, 400, "logprobs"),
+    "not served": ({"model": MODEL, "messages": HELLO, "response_format": {"type": "json_object"}}, 400, "response_format"),
+    "likeliest of nothing": ({"model": MODEL, "messages": HELLO, "top_logprobs": 3}, 400, "top_logprobs"),
+    "too many likeliest": ({"model": MODEL, "messages": HELLO, "n": 2, "logprobs": True, "top_logprobs": 20}, 400, "logprobs"),
     "image": (
         {"model": MODEL, "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://127.0.0.1:9/"}}]}]},
         400,
