@@ -14,8 +14,8 @@ class SamplingParams:
     negative logits of tokens of prompt and output (1 is off); `frequency_penalty` is taken off per occurrence in the output and
     `presence_penalty` once (0 is off). `temperature` 0 then means greedy (argmax; the lowest id wins a tie) and ignores what follows.
     `top_k` (0 keeps every token) and `min_p` (drops tokens less likely than this share of the likeliest one; 0 drops none) come next, then
-    `top_p` (in (0, 1]; 1 keeps every token) of the mass that they left. `seed` is a 64-bit key, always set by the caller: equal (seed, choice, output position) and equal logits
-    give the equal token, on any replica and beside any batch mates.
+    `top_p` (in (0, 1]; 1 keeps every token) of the mass that they left. `seed` is a 64-bit key, always set by the caller: equal (seed,
+    choice, output position) and equal logits give the equal token, on any replica and beside any batch mates.
     """
 
     temperature: float = 1.0
