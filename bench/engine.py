@@ -36,7 +36,8 @@ from bench.row import OURS, Row, judge, ratios
 from bench.shape import Point
 from deploy.local.up import MODEL
 
-_RESULTS = Path(__file__).resolve().parent / "results"
+_ROOT = Path(__file__).resolve().parents[1]
+_RESULTS = _ROOT / "bench" / "results"
 _ROOFLINE = _RESULTS / "roofline.json"
 _ROOFLINE_TIMEOUT_S = 300
 _STARTS = 3
@@ -145,7 +146,7 @@ def measure_starts(all_of_them: Sequence[Contender], result: Result, say: Callab
 def measure_roofline(threads: int, say: Callable[[str], None]) -> None:
     """What the machine itself can do, by a process of its own; its file becomes a part of the result."""
     command = [sys.executable, "-m", "bench.roofline", "--threads", str(threads), "--json", str(_ROOFLINE)]
-    done = subprocess.run(command, cwd=_RESULTS.parents[1], capture_output=True, timeout=_ROOFLINE_TIMEOUT_S)
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, timeout=_ROOFLINE_TIMEOUT_S)
     say(f"roofline in {_ROOFLINE.name}" if done.returncode == 0 else f"! no roofline: {done.stderr[-300:].decode(errors='replace')}")
 
 
@@ -208,6 +209,15 @@ def run(given: argparse.Namespace, say: Callable[[str], None]) -> Result:
     return result
 
 
+def publish(result: Path) -> None:
+    """Put the tables into the document and draw its pictures."""
+    document, images = _ROOT / "docs" / "performance.md", _ROOT / "docs" / "images"
+    tables = table.report(json.loads(result.read_text(encoding="utf-8")))
+    document.write_text(table.into(document.read_text(encoding="utf-8"), "bench:engine", tables), encoding="utf-8")
+    drawer = [str(PEERS.root / "plots" / "bin" / "python"), str(_ROOT / "bench" / "plots.py")]
+    subprocess.run([*drawer, str(result), str(images)], check=True, timeout=120)
+
+
 def _method(given: argparse.Namespace, repeats: int) -> dict[str, Any]:
     return {
         "repeats": repeats,
@@ -240,6 +250,7 @@ def arguments_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--priority", action="store_true", help="put servers and client before all others on a busy machine (root)")
     parser.add_argument("--time-limit-min", type=float, default=23.0, help="begin no further point after so many minutes")
     parser.add_argument("--no-looks", action="store_true", help="rates only: no perplexity, long prompts and starts")
+    parser.add_argument("--publish", action="store_true", help="put tables and pictures into docs/")
     parser.add_argument("--json", type=Path, default=_RESULTS / "engine.json")
     return parser.parse_args(arguments)
 
@@ -259,6 +270,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ContenderError as error:
         sys.exit(str(error))
     print("\n" + table.report(result.content()))
+    if given.publish:
+        publish(given.json)
 
 
 if __name__ == "__main__":
