@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tokenizers import Tokenizer
-
 from services.engine.runner import RunnerSettings, TokenLogprobs
 from services.engine.runner_registry import make_runner
 from services.engine.self_check.findings import Findings
@@ -79,6 +77,8 @@ def _check(findings: Findings, name: str, settings: RunnerSettings) -> None:
 
 
 def _text_ids(version: ModelVersion) -> list[int]:
+    from tokenizers import Tokenizer  # Not before: a replica that only serves needs none.
+
     ids: list[int] = Tokenizer.from_str(version.read(TOKENIZER).decode()).encode(_TEXT, add_special_tokens=False).ids
     return ids
 
