@@ -13,7 +13,9 @@ _AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
 @pytest.mark.parametrize(
     ("features", "wanted"),
     [
+        (_AVX512 | {"avx512_vnni", "avx512_bf16"}, InstructionSet.AVX512_BF16),
         (_AVX512 | {"avx512_vnni"}, InstructionSet.AVX512),
+        (_AVX512 | {"avx512_bf16"}, InstructionSet.AVX2),
         (_AVX512, InstructionSet.AVX2),
         (_AVX2, InstructionSet.AVX2),
         (_AVX2 - {"f16c"}, InstructionSet.PORTABLE),
@@ -28,6 +30,7 @@ def test_best_for_takes_the_fastest_build_whose_needs_are_met(features: set[str]
 def test_compiler_flags_name_what_the_build_needs() -> None:
     assert set(InstructionSet.AVX2.compiler_flags) == {"-mavx2", "-mfma", "-mf16c"}
     assert "-mavx512vnni" in InstructionSet.AVX512.compiler_flags
+    assert "-mavx512bf16" in InstructionSet.AVX512_BF16.compiler_flags
     assert InstructionSet.PORTABLE.compiler_flags == ()
 
 
