@@ -116,7 +116,12 @@ class CpuRunner:
             self._kv[:, target] = self._kv[:, source]
 
     def warm_up(self) -> None:
-        """See `ModelRunner.warm_up`: a prompt and one token after it, so that buffers exist and weights are in memory."""
+        """See `ModelRunner.warm_up`: a prompt and one token after it, so that buffers exist and weights are in memory.
+
+        All of the KV cache is written once: memory that the system gives out at first use, in pages of 2 MiB for every layer, would make
+        steps of the first requests several times as long.
+        """
+        self._kv.fill(0)
         length = min(_WARM_UP_TOKENS, self.info.num_blocks * self.info.block_size, self.info.max_context_tokens) - 1
         table = list(range(-(-(length + 1) // self.info.block_size)))
         self.step([SequenceSlice(0, [0] * length, 0, table, SamplingParams(temperature=0.0), samples=True)])
@@ -141,7 +146,7 @@ def _integers(values: Sequence[object]) -> Integers:
 
 
 def _empty(shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Bytes that begin at a cache line; the system gives memory when they are first written."""
+    """Bytes that begin at a cache line; the system gives memory when they are first written (see `CpuRunner.warm_up`)."""
     count = math.prod(shape)
     raw = np.empty(count + 64, dtype=np.uint8)
     first = -raw.ctypes.data % 64
