@@ -65,7 +65,7 @@ def cpu_by_part_s(processes: Iterable[psutil.Process]) -> dict[str, float]:
 
 def part_of(command: Sequence[str]) -> str:
     """The last name of a Python module that is run as one, else the program's."""
-    if "-m" in command[:-1]:
+    if "-m" in command[:-1] and os.path.basename(command[0]).startswith("python"):
         return command[command.index("-m") + 1].removeprefix("services.")
     return os.path.basename(command[0]) if command else "unknown"
 
