@@ -18,6 +18,7 @@ from bench.processes import CpuReading
         (["python", "-m", "services.engine.node", "x"], "engine.node"),
         (["/opt/envoy", "-c", "e.yaml"], "envoy"),
         (["tool", "-m"], "tool"),
+        (["/opt/server", "-m", "/models/one.gguf"], "server"),
         ([], "unknown"),
     ],
 )
