@@ -217,7 +217,7 @@ class Batcher:
         if self._cache.is_being_computed(sequence, fit, self._running):
             return False
         try:
-            plan.copies += self._cache.admit(sequence, self._running, self._reserve if self._running else 0)
+            plan.copies += self._cache.admit(sequence, fit, self._running, self._reserve if self._running else 0)
         except OutOfBlocks:
             return False
         for other in self._waiting[: self._waiting.index(sequence)]:

@@ -68,13 +68,13 @@ class PrefixCache:
             for other in running
         )
 
-    def admit(self, sequence: Sequence, running: Iterable[Sequence], reserve: int) -> list[tuple[int, int]]:
+    def admit(self, sequence: Sequence, fit: Fit, running: Iterable[Sequence], reserve: int) -> list[tuple[int, int]]:
         """Give a sequence the blocks for all its tokens, as many as possible with their contents, and set how far it is computed.
 
-        Returns the copies (from, to) that have to be made before the next step. OutOfBlocks, and no change, when not `reserve` blocks
-        would be left. Sources of copies stay as they are until `unpin`.
+        `fit` is its own, looked up since the last change of the cache. Returns the copies (from, to) that have to be made before the next
+        step. OutOfBlocks, and no change, when not `reserve` blocks would be left. Sources of copies stay as they are until `unpin`.
         """
-        fit, size = self.fit(sequence), self.pool.block_size
+        size = self.pool.block_size
         room = self.pool.num_available - reserve - fit.num_taken
         if room < 0:
             raise OutOfBlocks("too few blocks for the sequence and the reserve")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from services.gateway.field_names import check_no_op, unknown_field
+from services.gateway.field_names import check_names
 from services.gateway.field_types import optional_string
 from services.gateway.generation_fields import GENERATION_FIELDS
 
@@ -16,12 +16,4 @@ NO_OP_VALUES: Mapping[str, tuple[object, ...]] = {"suffix": ("",), "best_of": (1
 
 def check_completion_fields(body: Mapping[str, Any]) -> None:
     """Raises FieldError for the first field that is unknown, or known and asking for something that is not served."""
-    for name, value in body.items():
-        if name in SUPPORTED:
-            continue
-        if name in TOLERATED:
-            TOLERATED[name](name, value)
-        elif name in NO_OP_VALUES:
-            check_no_op(name, value, NO_OP_VALUES[name])
-        else:
-            raise unknown_field(name)
+    check_names(body, SUPPORTED, TOLERATED, NO_OP_VALUES)

@@ -2,19 +2,19 @@
 
 from collections.abc import Sequence
 
-from services.gateway.answer import Accepted, Ending, Piece, Usage
+from services.gateway.answer import Accepted, Ending, Piece
 from services.gateway.completion_logprobs import CompletionLogprobs
 from services.gateway.json_text import dump, encode_text, on_one_line
-from services.gateway.openai_json import fingerprint, usage_object
+from services.gateway.openai_json import EventWriter, head, usage_object
+
+_KIND = "text_completion"
 
 
-class CompletionWriter:
-    """Chunks of one stream, each as one complete server-sent event in bytes; an echoed prompt begins the first chunk of every choice."""
+class CompletionWriter(EventWriter):
+    """Chunks of a text completion; an echoed prompt begins the first chunk of every choice."""
 
     def __init__(self, accepted: Accepted) -> None:
-        self._head = "data: " + dump(_head(accepted))[:-1]
-        # With include_usage every chunk but the last says usage null; without it no chunk says anything.
-        self._tail = (',"usage":null' if accepted.request.include_usage else "") + "}\n\n"
+        super().__init__(accepted, _KIND)
         self._choices = [_Choice(accepted) for _ in range(accepted.request.num_choices)]
 
     def piece(self, piece: Piece) -> bytes:
@@ -30,13 +30,6 @@ class CompletionWriter:
             text, logprobs = choice.take(Piece(index, ""))
             chunks.append(self._chunk(dump({"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason})))
         return b"".join(chunks)
-
-    def usage(self, usage: Usage) -> bytes:
-        """The chunk that tells what is billed: no choices in it."""
-        return f'{self._head},"choices":[],"usage":{dump(usage_object(usage))}}}\n\n'.encode()
-
-    def _chunk(self, choice: str) -> bytes:
-        return f'{self._head},"choices":[{choice}]{self._tail}'.encode()
 
 
 class _Choice:
@@ -62,14 +55,4 @@ def completion_document(accepted: Accepted, pieces: Sequence[Piece], ending: End
     for piece, reason in zip(pieces, ending.finish_reasons, strict=True):
         text, logprobs = _Choice(accepted).take(piece)
         choices.append({"index": piece.index, "text": text, "logprobs": logprobs, "finish_reason": reason})
-    return dump({**_head(accepted), "choices": choices, "usage": usage_object(ending.usage)}).encode()
-
-
-def _head(accepted: Accepted) -> dict[str, object]:
-    return {
-        "id": accepted.completion_id,
-        "object": "text_completion",
-        "created": accepted.created_unix_s,
-        "model": accepted.model,
-        "system_fingerprint": fingerprint(accepted),
-    }
+    return dump({**head(accepted, _KIND), "choices": choices, "usage": usage_object(ending.usage)}).encode()

@@ -1,9 +1,30 @@
 """Refuses fields by their names: unknown ones, and known ones that ask for something that is not served."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from services.kit.errors import FieldError
+
+
+def check_names(
+    body: Mapping[str, Any],
+    supported: Collection[str],
+    tolerated: Mapping[str, Callable[[str, object], object]],
+    no_op_values: Mapping[str, tuple[object, ...]],
+) -> None:
+    """Raises FieldError for the first field that is unknown, or known and asking for something that is not served.
+
+    `tolerated` fields have no effect and are only checked for their type; those of `no_op_values` may ask for nothing.
+    """
+    for name, value in body.items():
+        if name in supported:
+            continue
+        if name in tolerated:
+            tolerated[name](name, value)
+        elif name in no_op_values:
+            check_no_op(name, value, no_op_values[name])
+        else:
+            raise unknown_field(name)
 
 
 def check_no_op(param: str, value: object, accepted: tuple[object, ...]) -> None:

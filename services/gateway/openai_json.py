@@ -11,21 +11,35 @@ from services.gateway.models import ServedModel
 DONE = b"data: [DONE]\n\n"
 
 
-class ChunkWriter:
-    """Chunks of one stream, each as one complete server-sent event in bytes."""
+class EventWriter:
+    """What chunks of one stream have in common, whatever a choice looks like; each is one complete server-sent event in bytes."""
+
+    def __init__(self, accepted: Accepted, kind: str) -> None:
+        self._head = "data: " + dump(head(accepted, kind))[:-1]
+        # With include_usage every chunk but the last says usage null; without it no chunk says anything.
+        self._tail = (',"usage":null' if accepted.request.include_usage else "") + "}\n\n"
+
+    def piece(self, piece: Piece) -> bytes:
+        """A chunk of text with the log-probabilities of its tokens."""
+        raise NotImplementedError
+
+    def finish(self, finish_reasons: Sequence[str]) -> bytes:
+        """The last chunk of every choice."""
+        raise NotImplementedError
+
+    def usage(self, usage: Usage) -> bytes:
+        """The chunk that tells what is billed: no choices in it."""
+        return f'{self._head},"choices":[],"usage":{dump(usage_object(usage))}}}\n\n'.encode()
+
+    def _chunk(self, choice: str) -> bytes:
+        return f'{self._head},"choices":[{choice}]{self._tail}'.encode()
+
+
+class ChunkWriter(EventWriter):
+    """Chunks of a chat completion."""
 
     def __init__(self, accepted: Accepted) -> None:
-        head = {
-            "id": accepted.completion_id,
-            "object": "chat.completion.chunk",
-            "created": accepted.created_unix_s,
-            "model": accepted.model,
-            "system_fingerprint": fingerprint(accepted),
-        }
-        include_usage = accepted.request.include_usage
-        self._head = "data: " + dump(head)[:-1]
-        # With include_usage every chunk but the last says usage null; without it no chunk says anything.
-        self._tail = (',"usage":null' if include_usage else "") + "}\n\n"
+        super().__init__(accepted, "chat.completion.chunk")
         self._num_choices = accepted.request.num_choices
         self._logprobs = ChatLogprobs()
 
@@ -37,20 +51,16 @@ class ChunkWriter:
     def piece(self, piece: Piece) -> bytes:
         """A chunk of text with the log-probabilities of its tokens."""
         logprobs = logprobs_object(self._logprobs.entries(piece.logprobs)) if piece.logprobs else "null"
-        choice = f'{{"index":{piece.index},"delta":{{"content":{encode_text(piece.text)}}},"logprobs":{logprobs},"finish_reason":null}}'
-        return f'{self._head},"choices":[{choice}]{self._tail}'.encode()
+        return self._chunk(
+            f'{{"index":{piece.index},"delta":{{"content":{encode_text(piece.text)}}},"logprobs":{logprobs},"finish_reason":null}}'
+        )
 
     def finish(self, finish_reasons: Sequence[str]) -> bytes:
         """The last chunk of every choice."""
         return b"".join(self._choice(index, {}, reason) for index, reason in enumerate(finish_reasons))
 
-    def usage(self, usage: Usage) -> bytes:
-        """The chunk that tells what is billed: no choices in it."""
-        return f'{self._head},"choices":[],"usage":{dump(usage_object(usage))}}}\n\n'.encode()
-
     def _choice(self, index: int, delta: Mapping[str, object], finish_reason: str | None) -> bytes:
-        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-        return f'{self._head},"choices":[{dump(choice)}]{self._tail}'.encode()
+        return self._chunk(dump({"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}))
 
 
 class DocumentWriter:
@@ -70,23 +80,26 @@ class DocumentWriter:
 
     def finish(self, ending: Ending) -> bytes:
         """The document."""
-        accepted = self._accepted
-        head = {
-            "id": accepted.completion_id,
-            "object": "chat.completion",
-            "created": accepted.created_unix_s,
-            "model": accepted.model,
-            "system_fingerprint": fingerprint(accepted),
-            "usage": usage_object(ending.usage),
-        }
+        begun = {**head(self._accepted, "chat.completion"), "usage": usage_object(ending.usage)}
         choices = ",".join(self._choice(index, reason) for index, reason in enumerate(ending.finish_reasons))
-        return f'{dump(head)[:-1]},"choices":[{choices}]}}'.encode()
+        return f'{dump(begun)[:-1]},"choices":[{choices}]}}'.encode()
 
     def _choice(self, index: int, finish_reason: str) -> str:
         message = {"role": "assistant", "content": "".join(self._texts[index]), "refusal": None}
         asked = self._accepted.request.num_logprobs is not None
         logprobs = logprobs_object(",".join(self._entries[index])) if asked else "null"
         return f'{{"index":{index},"message":{dump(message)},"logprobs":{logprobs},"finish_reason":"{finish_reason}"}}'
+
+
+def head(accepted: Accepted, kind: str) -> dict[str, object]:
+    """What every document and chunk of an answer begins with; `kind` is its "object"."""
+    return {
+        "id": accepted.completion_id,
+        "object": kind,
+        "created": accepted.created_unix_s,
+        "model": accepted.model,
+        "system_fingerprint": fingerprint(accepted),
+    }
 
 
 def error_event(error: Mapping[str, object]) -> bytes:

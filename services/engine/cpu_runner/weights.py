@@ -22,8 +22,7 @@ def load_weights(version: ModelVersion, config: LlamaConfig, kernels: Kernels, b
     another build is made anew from the weights, which are verified then. Where the folder cannot be written, they stay in memory.
     ModelCorruptError when the weights are not those of the manifest, or one is missing or misshapen.
     """
-    prefix, _, digest = build.rpartition("-")
-    path = version.path / f"packed-{prefix}-{digest}.bin"
+    path = version.path / f"packed-{build}.bin"
     try:
         return read_packed(path)
     except FileNotFoundError:
@@ -34,7 +33,7 @@ def load_weights(version: ModelVersion, config: LlamaConfig, kernels: Kernels, b
     weights = pack_weights(version, config, kernels)
     try:
         write_packed(path, weights)
-        for old in version.path.glob(f"packed-{prefix}-*.bin"):
+        for old in version.path.glob(f"packed-{build.rpartition('-')[0]}-*.bin"):
             if old != path:
                 old.unlink(missing_ok=True)
         return read_packed(path)

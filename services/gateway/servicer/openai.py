@@ -16,9 +16,9 @@ from services.gateway.keys import Keys
 from services.gateway.models import Models
 from services.gateway.pipeline import Pipeline
 from services.gateway.servicer.completions import completion_body, completion_events
+from services.gateway.servicer.events import stream_events
 from services.gateway.servicer.metadata import Context, authorization, make_call, send_headers, when_done
-from services.kit.errors import InferwayError, Unimplemented
-from services.kit.status import openai_error
+from services.kit.errors import Unimplemented
 
 _JSON, _EVENTS = "application/json", "text/event-stream"
 
@@ -86,18 +86,11 @@ class OpenAIServicer(openai_pb2_grpc.OpenAIServicer):
 
 
 async def _events(accepted: Accepted, answer: Answer) -> AsyncIterator[bytes]:
-    """One or more whole events at a time: role first, then text, then finish, usage if asked for, and [DONE]; an error event instead."""
+    """The roles, with what text there is, then as in `stream_events`."""
     chunks = openai_json.ChunkWriter(accepted)
     yield chunks.roles() + b"".join(map(chunks.piece, answer.take()))
-    try:
-        async for pieces in answer.pieces():
-            yield b"".join(map(chunks.piece, pieces))
-    except InferwayError as error:
-        yield openai_json.error_event(openai_error(error))
-        raise
-    ending = answer.ending
-    usage = chunks.usage(ending.usage) if accepted.request.include_usage else b""
-    yield chunks.finish(ending.finish_reasons) + usage + openai_json.DONE
+    async for events in stream_events(chunks, accepted, answer):
+        yield events
 
 
 async def _document(accepted: Accepted, answer: Answer) -> bytes:
