@@ -159,6 +159,10 @@ class EngineUnderTest:
         return self.runner
 
 
+Running = tuple[EngineUnderTest, grpc.aio.Channel]
+"""What `running_engine` gives: the replica and a channel to it."""
+
+
 @dataclass
 class Heard:
     """What a gateway has heard of one attempt."""

@@ -1,17 +1,10 @@
 """Everything that a gateway can ask for and must not get: each has its reason, none costs its neighbours or the replica anything."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
-import grpc
-import pytest
-
 from inferway.engine.v1 import engine_pb2
-from tests.harness.engine import EngineUnderTest, GatewayStub, running_engine, wait_load
+from tests.harness.engine import GatewayStub, Running, wait_load
 from tests.harness.tiny_model import MAX_CONTEXT_TOKENS
-
-Running = tuple[EngineUnderTest, grpc.aio.Channel]
 
 NAN, INF = float("nan"), float("inf")
 VOCAB_SIZE = 268
@@ -76,12 +69,6 @@ TABLE: dict[str, tuple[dict[str, Any], tuple[str, bool]]] = {
     "": ({}, FIELD),
 }
 DUPLICATE = ("DUPLICATE_ATTEMPT", False)
-
-
-@pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[Running]:
-    async with running_engine(tmp_path) as running:
-        yield running
 
 
 async def test_bad_input_is_refused_by_its_reason_and_harms_nobody(running: Running) -> None:

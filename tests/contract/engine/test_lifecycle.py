@@ -20,24 +20,17 @@ from services.kit import keyspace, status
 from services.kit.channel import connect
 from services.kit.etcd import EtcdClient
 from services.kit.model_store import ModelStore
-from tests.harness.engine import TIMEOUT_S, EngineUnderTest, GatewayStub, running_engine, wait_health, wait_load
+from tests.harness.engine import TIMEOUT_S, GatewayStub, Running, running_engine, wait_health, wait_load
 from tests.harness.etcd import EtcdServer, free_port
 from tests.harness.eventually import eventually
 from tests.harness.replica_process import replica_environ
 from tests.harness.tiny_model import MAX_CONTEXT_TOKENS, NAME, write_tiny_model
-
-Running = tuple[EngineUnderTest, grpc.aio.Channel]
 
 
 @pytest.fixture
 async def running(tmp_path: Path) -> AsyncIterator[Running]:
     async with running_engine(tmp_path, max_num_sequences=2, max_num_waiting=1, heartbeat_bound_s=0.3, metrics_port=0) as running:
         yield running
-
-
-@pytest.fixture
-async def gateway(running: Running) -> GatewayStub:
-    return await GatewayStub(running[1]).hello()
 
 
 def stub(running: Running) -> engine_pb2_grpc.EngineStub:

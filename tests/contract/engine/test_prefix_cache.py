@@ -1,29 +1,15 @@
 """The prefix cache on loopback: what is billed as cached, whose it is, and what watchers are told of it."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 
 from inferway.engine.v1 import engine_pb2, engine_pb2_grpc
-from tests.harness.engine import TIMEOUT_S, EngineUnderTest, GatewayStub, running_engine, wait_load
+from tests.harness.engine import TIMEOUT_S, GatewayStub, Running, running_engine, wait_load
 
-Running = tuple[EngineUnderTest, grpc.aio.Channel]
 PROMPT = list(range(10, 31))
-
-
-@pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[Running]:
-    async with running_engine(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def gateway(running: Running) -> GatewayStub:
-    return await GatewayStub(running[1]).hello()
 
 
 async def cached(gateway: GatewayStub, attempt_id: str, **fields: Any) -> int:

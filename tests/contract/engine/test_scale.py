@@ -9,7 +9,7 @@ import pytest
 
 from inferway.engine.v1 import engine_pb2, engine_pb2_grpc
 from services.engine.load import MIN_GAP_S
-from tests.harness.engine import TIMEOUT_S, EngineUnderTest, GatewayStub, running_engine, wait_load
+from tests.harness.engine import TIMEOUT_S, EngineUnderTest, GatewayStub, Running, running_engine, wait_load
 from tests.harness.eventually import eventually
 
 NUM_ATTEMPTS = 1000
@@ -17,7 +17,6 @@ NUM_PROMPTS = 20
 NUM_TOKENS = 12
 LONG = 120
 SMALL_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 64 * 1024))
-Running = tuple[EngineUnderTest, grpc.aio.Channel]
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Session on loopback: what a gateway sends, hears, and can do wrong."""
 
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,9 @@ from inferway.metering.v1 import records_pb2
 from services.engine.token_bytes import TokenBytes
 from services.kit import status
 from services.kit.model_store import TOKENIZER, ModelStore
-from tests.harness.engine import EngineUnderTest, GatewayStub, Heard, running_engine, wait_load
+from tests.harness.engine import EngineUnderTest, GatewayStub, Heard, Running, wait_load
 from tests.harness.eventually import eventually
 from tests.harness.tiny_model import NAME, byte_token
-
-Running = tuple[EngineUnderTest, grpc.aio.Channel]
-
-
-@pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[Running]:
-    async with running_engine(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def gateway(running: Running) -> GatewayStub:
-    return await GatewayStub(running[1]).hello()
 
 
 async def _has_records(engine: EngineUnderTest, count: int) -> bool:

@@ -1,31 +1,16 @@
 """Stop tokens, least lengths, kept stops, bans and log-probabilities on loopback, with a runner whose numbers are made up."""
 
 import math
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 from inferway.engine.v1 import engine_pb2
 from services.engine.token_bytes import TokenBytes
 from services.kit.model_store import TOKENIZER, ModelStore
-from tests.harness.engine import EngineUnderTest, GatewayStub, running_engine
+from tests.harness.engine import GatewayStub, Running, running_engine
 from tests.harness.tiny_model import EOS, NAME
-
-Running = tuple[EngineUnderTest, grpc.aio.Channel]
-
-
-@pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[Running]:
-    async with running_engine(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def gateway(running: Running) -> GatewayStub:
-    return await GatewayStub(running[1]).hello()
 
 
 @pytest.fixture
