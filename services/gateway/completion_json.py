@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from services.gateway.answer import Accepted, Ending, Piece
-from services.gateway.completion_logprobs import CompletionLogprobs
-from services.gateway.json_text import dump, encode_text, on_one_line
+from services.gateway.completion_logprobs import CompletionLogprobs, TokenNames
+from services.gateway.json_text import dump, encode_text
 from services.gateway.openai_json import EventWriter, head, usage_object
 
 _KIND = "text_completion"
@@ -15,44 +15,63 @@ class CompletionWriter(EventWriter):
 
     def __init__(self, accepted: Accepted) -> None:
         super().__init__(accepted, _KIND)
-        self._choices = [_Choice(accepted) for _ in range(accepted.request.num_choices)]
+        self._choices = _choices(accepted)
 
     def piece(self, piece: Piece) -> bytes:
         """A chunk of text with the log-probabilities of its tokens."""
-        text, logprobs = self._choices[piece.index].take(piece)
-        shown = "null" if logprobs is None else on_one_line(dump(logprobs))
-        return self._chunk(f'{{"index":{piece.index},"text":{encode_text(text)},"logprobs":{shown},"finish_reason":null}}')
+        choice = self._choices[piece.index]
+        choice.add(piece)
+        return self._chunk(choice.take(None))
 
     def finish(self, finish_reasons: Sequence[str]) -> bytes:
         """The last chunk of every choice."""
-        chunks = []
-        for index, (choice, reason) in enumerate(zip(self._choices, finish_reasons, strict=True)):
-            text, logprobs = choice.take(Piece(index, ""))
-            chunks.append(self._chunk(dump({"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason})))
-        return b"".join(chunks)
+        return b"".join(self._chunk(choice.take(reason)) for choice, reason in zip(self._choices, finish_reasons, strict=True))
+
+
+class CompletionDocument:
+    """A whole text completion. Log-probabilities are encoded as their pieces are added: at the end they would stop all others at once."""
+
+    def __init__(self, accepted: Accepted) -> None:
+        self._accepted = accepted
+        self._choices = _choices(accepted)
+
+    def add(self, piece: Piece) -> None:
+        """More of one choice."""
+        self._choices[piece.index].add(piece)
+
+    def finish(self, ending: Ending) -> bytes:
+        """The document."""
+        choices = ",".join(choice.take(reason) for choice, reason in zip(self._choices, ending.finish_reasons, strict=True))
+        begun, usage = dump(head(self._accepted, _KIND))[:-1], dump(usage_object(ending.usage))
+        return f'{begun},"choices":[{choices}],"usage":{usage}}}'.encode()
 
 
 class _Choice:
-    """What one choice says: the echoed prompt before its first piece, and log-probabilities when they were asked for."""
+    """What one choice says and was not taken yet; an echoed prompt is the first of it."""
 
-    def __init__(self, accepted: Accepted) -> None:
-        self._echo = accepted.echo
-        self._logprobs = CompletionLogprobs() if accepted.request.num_logprobs is not None else None
+    def __init__(self, index: int, accepted: Accepted, names: TokenNames) -> None:
+        self._index = index
+        self._texts: list[str] = []
+        self._logprobs = CompletionLogprobs(names) if accepted.request.num_logprobs is not None else None
+        if accepted.echo is not None:
+            self._texts.append(accepted.echo.text)
+            if self._logprobs is not None:
+                self._logprobs.add_first(accepted.echo.first_token)
 
-    def take(self, piece: Piece) -> tuple[str, dict[str, object] | None]:
-        """Text and log-probabilities of the piece, and of the prompt if it is the first."""
-        echo, self._echo = self._echo, None
-        text = piece.text if echo is None else echo.text + piece.text
-        if self._logprobs is None:
-            return text, None
-        first = None if echo is None else echo.first_token
-        return text, self._logprobs.document(first, (*piece.prompt_logprobs, *piece.logprobs))
+    def add(self, piece: Piece) -> None:
+        self._texts.append(piece.text)
+        if self._logprobs is not None:
+            self._logprobs.add(piece.prompt_logprobs)
+            self._logprobs.add(piece.logprobs)
+
+    def take(self, finish_reason: str | None) -> str:
+        """The choice as a JSON object."""
+        text = encode_text("".join(self._texts))
+        self._texts.clear()
+        logprobs = "null" if self._logprobs is None else self._logprobs.take()
+        return f'{{"index":{self._index},"text":{text},"logprobs":{logprobs},"finish_reason":{dump(finish_reason)}}}'
 
 
-def completion_document(accepted: Accepted, pieces: Sequence[Piece], ending: Ending) -> bytes:
-    """A whole text completion."""
-    choices = []
-    for piece, reason in zip(pieces, ending.finish_reasons, strict=True):
-        text, logprobs = _Choice(accepted).take(piece)
-        choices.append({"index": piece.index, "text": text, "logprobs": logprobs, "finish_reason": reason})
-    return dump({**head(accepted, _KIND), "choices": choices, "usage": usage_object(ending.usage)}).encode()
+def _choices(accepted: Accepted) -> list[_Choice]:
+    names = TokenNames()
+    return [_Choice(index, accepted, names) for index in range(accepted.request.num_choices)]

@@ -1,9 +1,10 @@
 """The answers of POST /v1/completions, as a document or as events."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 
 from services.gateway.answer import Accepted, Answer
-from services.gateway.completion_json import CompletionWriter, completion_document
+from services.gateway.completion_json import CompletionDocument, CompletionWriter
+from services.gateway.servicer.documents import whole_document
 from services.gateway.servicer.events import stream_events
 
 
@@ -12,6 +13,6 @@ def completion_events(accepted: Accepted, answer: Answer) -> AsyncIterator[bytes
     return stream_events(CompletionWriter(accepted), accepted, answer)
 
 
-async def completion_body(accepted: Accepted, answer: Answer) -> bytes:
-    """The whole answer."""
-    return completion_document(accepted, await answer.whole(), answer.ending)
+def completion_body(accepted: Accepted, answer: Answer) -> Awaitable[bytes]:
+    """See `whole_document`."""
+    return whole_document(CompletionDocument(accepted), accepted, answer)

@@ -16,6 +16,7 @@ from services.gateway.keys import Keys
 from services.gateway.models import Models
 from services.gateway.pipeline import Pipeline
 from services.gateway.servicer.completions import completion_body, completion_events
+from services.gateway.servicer.documents import whole_document
 from services.gateway.servicer.events import stream_events
 from services.gateway.servicer.metadata import Context, authorization, make_call, send_headers, when_done
 from services.kit.errors import Unimplemented
@@ -93,13 +94,5 @@ async def _events(accepted: Accepted, answer: Answer) -> AsyncIterator[bytes]:
         yield events
 
 
-async def _document(accepted: Accepted, answer: Answer) -> bytes:
-    document = openai_json.DocumentWriter(accepted)
-    if accepted.request.num_logprobs is None:
-        for piece in await answer.whole():
-            document.add(piece)
-    else:
-        async for pieces in answer.pieces():
-            for piece in pieces:
-                document.add(piece)
-    return document.finish(answer.ending)
+def _document(accepted: Accepted, answer: Answer) -> Awaitable[bytes]:
+    return whole_document(openai_json.DocumentWriter(accepted), accepted, answer)

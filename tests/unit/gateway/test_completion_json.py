@@ -1,14 +1,23 @@
 """Text completions: whole events, one line each, whatever the text; the echoed prompt once per choice."""
 
+import codecs
 import json
+from collections.abc import Sequence
 from typing import Any
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from services.gateway.answer import Accepted, Echo, Ending, Piece, Usage
-from services.gateway.completion_json import CompletionWriter, completion_document
+from services.gateway.completion_json import CompletionDocument, CompletionWriter
 from services.gateway.logprobs import TokenLogprob, TokenLogprobs
 from services.gateway.request import GenerationRequest, SamplingParams
 
 USAGE = Usage(prompt_tokens=4, cached_prompt_tokens=2, completion_tokens=3)
+TOKENS = st.binary(max_size=3) | st.sampled_from([b" a", "\u2028".encode(), b'"', "\u20ac".encode(), b"\xe2", b"bytes:\\xe2", b"\x00"])
+ENTRIES = st.builds(TokenLogprob, st.integers(0, 9), TOKENS, st.floats(max_value=0, allow_nan=False))
+LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+POSITIONS = st.lists(st.builds(TokenLogprobs, ENTRIES, st.lists(ENTRIES, max_size=3).map(tuple)), max_size=4).map(tuple)
 
 
 def accepted(*, echo: Echo | None = None, **fields: Any) -> Accepted:
@@ -18,6 +27,39 @@ def accepted(*, echo: Echo | None = None, **fields: Any) -> Accepted:
 
 def entry(token: bytes, logprob: float = -1.0) -> TokenLogprobs:
     return TokenLogprobs(TokenLogprob(3, token, logprob), ())
+
+
+def document_of(about: Accepted, pieces: Sequence[Piece], reasons: tuple[str, ...]) -> bytes:
+    document = CompletionDocument(about)
+    for piece in pieces:
+        document.add(piece)
+    return document.finish(Ending(reasons, USAGE))
+
+
+def plain_logprobs(first: bytes | None, positions: Sequence[TokenLogprobs]) -> dict[str, Any]:
+    """What the arrays hold, as plain objects."""
+    tokens = ([] if first is None else [first]) + [position.chosen.token for position in positions]
+    ahead = [None] * (len(tokens) - len(positions))
+    tops = [{name(entry.token): bounded(entry.logprob) for entry in (*position.top, position.chosen)} for position in positions]
+    written = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    lengths = [len(written.decode(token)) for token in tokens]
+    return {
+        "tokens": [*map(name, tokens)],
+        "token_logprobs": [*ahead, *(bounded(position.chosen.logprob) for position in positions)],
+        "top_logprobs": [*ahead, *tops],
+        "text_offset": [sum(lengths[:index]) for index in range(len(tokens))],
+    }
+
+
+def name(token: bytes) -> str:
+    try:
+        return token.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token)
+
+
+def bounded(logprob: float) -> float:
+    return max(logprob, -9999.0)
 
 
 def parsed(events: bytes) -> list[Any]:
@@ -61,7 +103,7 @@ def test_offsets_go_on_over_chunks_and_wait_for_whole_characters() -> None:
 def test_document_and_stream_tell_the_same() -> None:
     echo = Echo("pq", b"p")
     piece = Piece(0, "xy", (entry(b"x"), entry(b"y", float("-inf"))), (entry(b"q"),))
-    document = json.loads(completion_document(accepted(num_logprobs=1, echo=echo), [piece], Ending(("stop",), USAGE)))
+    document = json.loads(document_of(accepted(num_logprobs=1, echo=echo), [piece], ("stop",)))
     (chunk,) = parsed(CompletionWriter(accepted(num_logprobs=1, echo=echo)).piece(piece))
     whole, streamed = document["choices"][0], chunk["choices"][0]
     assert (whole["text"], whole["logprobs"]) == (streamed["text"], streamed["logprobs"])
@@ -69,3 +111,32 @@ def test_document_and_stream_tell_the_same() -> None:
     assert whole["logprobs"]["token_logprobs"] == [None, -1.0, -1.0, -9999.0]
     assert whole["logprobs"]["top_logprobs"] == [None, {"q": -1.0}, {"x": -1.0}, {"y": -9999.0}]
     assert (whole["finish_reason"], document["usage"]["completion_tokens"]) == ("stop", 3)
+
+
+@settings(deadline=None)
+@given(st.lists(POSITIONS, min_size=1, max_size=4), TOKENS)
+def test_document_written_piece_by_piece_is_byte_for_byte_the_plain_one(pieces: list[tuple[TokenLogprobs, ...]], first: bytes) -> None:
+    about = accepted(num_logprobs=3, echo=Echo("p\u2028q", first), num_choices=2)
+    asked, *answered = pieces
+    added = [Piece(1, "", (), asked), *(Piece(1, "x", positions) for positions in answered), Piece(0, "y", (), asked)]
+    found = document_of(about, added, ("stop", "length"))
+    texts = ["p\u2028qy", "p\u2028q" + "x" * len(answered)]
+    positions = [asked, [position for piece in pieces for position in piece]]
+    choices = [
+        {"index": index, "text": texts[index], "logprobs": plain_logprobs(first, positions[index]), "finish_reason": reason}
+        for index, reason in enumerate(("stop", "length"))
+    ]
+    begun = {"id": "cmpl-1", "object": "text_completion", "created": 5, "model": "m", "system_fingerprint": "fp_v1"}
+    plain = {**begun, "choices": choices, "usage": json.loads(found)["usage"]}
+    assert found.decode() == json.dumps(plain, ensure_ascii=False, separators=(",", ":")).translate(LINE_BREAKS)
+
+
+def test_last_chunk_is_one_line_too_when_it_holds_the_echo() -> None:
+    (chunk,) = parsed(CompletionWriter(accepted(echo=Echo("p\u2028", b"p"))).finish(["stop"]))
+    assert (chunk["choices"][0]["text"], chunk["choices"][0]["finish_reason"]) == ("p\u2028", "stop")
+
+
+def test_document_of_a_choice_that_says_nothing_has_empty_arrays_only_when_asked() -> None:
+    silent = [json.loads(document_of(accepted(num_logprobs=number), [], ("stop",)))["choices"] for number in (None, 0)]
+    empty: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+    assert silent == [[{"index": 0, "text": "", "logprobs": logprobs, "finish_reason": "stop"}] for logprobs in (None, empty)]
