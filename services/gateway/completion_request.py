@@ -7,13 +7,14 @@ from typing import Any
 from services.gateway.completion_fields import check_completion_fields
 from services.gateway.field_types import array, optional_int
 from services.gateway.generation_fields import flag, parse_generation, required
-from services.gateway.request import MAX_TOP_LOGPROBS, GenerationRequest
+from services.gateway.request import MAX_TOP_LOGPROBS, FieldNames, GenerationRequest
 from services.kit.errors import FieldError
 
 DEFAULT_MAX_TOKENS = 16
 """As in the OpenAI API: unlike a chat completion this one does not go on to the end of the context."""
 
 _MAX_INT = 2**31 - 1
+_NAMES = FieldNames(input="prompt", limit="max_tokens")
 
 
 def parse_completion(body: Mapping[str, Any]) -> GenerationRequest:
@@ -28,6 +29,7 @@ def parse_completion(body: Mapping[str, Any]) -> GenerationRequest:
         num_logprobs=num_logprobs,
         num_prompt_logprobs=num_logprobs if echo else None,
         echo=echo,
+        names=_NAMES,
     )
 
 

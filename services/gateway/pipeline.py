@@ -101,7 +101,7 @@ class Pipeline:
             )
             prompt = tuple(await loop.run_in_executor(self.tokenizer_threads, encode, model.max_context_tokens))
         if not prompt:
-            raise FieldError(request.input_field, f"the {request.input_field} of this request have no tokens at all")
+            raise FieldError(request.names.input, f"the {request.names.input} of this request have no tokens at all")
         return prompt
 
     async def _echo(self, model: ServedModel, request: GenerationRequest, prompt: tuple[int, ...]) -> Echo | None:
@@ -119,7 +119,7 @@ class Pipeline:
         max_output_tokens = _fit(len(prompt), request, model.max_context_tokens)
         if request.num_most_logprobs(len(prompt), max_output_tokens) > MAX_LOGPROBS:
             message = f"an answer may hold {MAX_LOGPROBS} log-probabilities; ask for fewer likeliest tokens, choices or output tokens"
-            raise FieldError("logprobs", message)
+            raise FieldError(request.names.logprobs, message)
         now = self.clock.unix_ms()
         timeout_s = min(self.request_deadline_s, _own_share(call.timeout_s) if call.timeout_s is not None else self.request_deadline_s)
         return Charge(
@@ -196,6 +196,6 @@ def _fit(num_prompt_tokens: int, request: GenerationRequest, max_context_tokens:
         "prompt_tokens": str(num_prompt_tokens),
         "max_output_tokens": str(needed),
         "max_context_tokens": str(max_context_tokens),
-        "param": request.input_field if room < 1 else request.limit_field if asked else "min_tokens",
+        "param": request.names.input if room < 1 else request.names.limit if asked else "min_tokens",
     }
     raise ContextLengthExceeded(f"the model's context holds {max_context_tokens} tokens; the request needs {wish}", metadata=facts)

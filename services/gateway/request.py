@@ -39,6 +39,16 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class FieldNames:
+    """What the client calls the fields that it filled in, for refusals that come after its request was read; those of a chat by default."""
+
+    input: str = "messages"
+    limit: str = "max_completion_tokens"
+    logit_bias: str = "logit_bias"
+    logprobs: str = "logprobs"
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """What is asked for: an answer to `messages`, or text that follows `prompt`; exactly one of both is given.
 
@@ -63,22 +73,13 @@ class GenerationRequest:
     num_logprobs: int | None = None
     num_prompt_logprobs: int | None = None
     echo: bool = False
+    names: FieldNames = FieldNames()
 
     def num_most_logprobs(self, num_prompt_tokens: int, max_output_tokens: int) -> int:
         """The most log-probabilities that the answer can hold."""
         of_output = 0 if self.num_logprobs is None else (1 + self.num_logprobs) * max_output_tokens
         of_prompt = 0 if self.num_prompt_logprobs is None else (1 + self.num_prompt_logprobs) * num_prompt_tokens
         return self.num_choices * (of_output + of_prompt)
-
-    @property
-    def input_field(self) -> str:
-        """The field that the model's input came in."""
-        return "messages" if self.prompt is None else "prompt"
-
-    @property
-    def limit_field(self) -> str:
-        """The field that bounds the output."""
-        return "max_completion_tokens" if self.prompt is None else "max_tokens"
 
 
 def fresh_seed() -> int:

@@ -7,10 +7,10 @@ from services.kit.errors import FieldError
 
 
 def check_token_ids(request: GenerationRequest, vocab_size: int) -> None:
-    """TOKEN_OUT_OF_RANGE for the first field that names a token outside [0, vocab_size)."""
+    """TOKEN_OUT_OF_RANGE for the first field, by the client's name for it, with a token outside [0, vocab_size)."""
     if isinstance(request.prompt, tuple):
-        _check("prompt", request.prompt, vocab_size)
-    _check("logit_bias", (token_id for token_id, _ in request.sampling.logit_bias), vocab_size)
+        _check(request.names.input, request.prompt, vocab_size)
+    _check(request.names.logit_bias, (token_id for token_id, _ in request.sampling.logit_bias), vocab_size)
     _check("stop_token_ids", request.stop_token_ids, vocab_size)
 
 

@@ -1,18 +1,21 @@
 """Translates the messages of Inference.Generate: a start into a request, what comes of it into responses."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from inferway.edge.v1 import inference_pb2 as pb
 from services.gateway.answer import Accepted, Ending, Piece
 from services.gateway.chat_messages import check_role
 from services.gateway.field_types import optional_int
 from services.gateway.logprobs import TokenLogprob, TokenLogprobs
-from services.gateway.request import MAX_CHOICES, MAX_MESSAGES, MAX_TOP_LOGPROBS, GenerationRequest, Message
+from services.gateway.request import MAX_CHOICES, MAX_MESSAGES, MAX_TOP_LOGPROBS, FieldNames, GenerationRequest, Message
 from services.gateway.sampling_fields import parse_sampling
 from services.gateway.stop_fields import parse_min_tokens, parse_stop, parse_stop_token_ids
 from services.kit.errors import FieldError
 
 _MAX_INT = 2**31 - 1
+_OF_MESSAGES = FieldNames(logit_bias="sampling.logit_bias", logprobs="top_logprobs")
+_OF_TOKEN_IDS = replace(_OF_MESSAGES, input="prompt_token_ids")
 
 
 def request_from_proto(start: pb.GenerateStart) -> GenerationRequest:
@@ -38,6 +41,7 @@ def request_from_proto(start: pb.GenerateStart) -> GenerationRequest:
         include_stop=start.include_stop,
         ignore_eos=start.ignore_eos,
         num_logprobs=_optional(start, "top_logprobs", 0, MAX_TOP_LOGPROBS),
+        names=_OF_TOKEN_IDS if start.prompt_token_ids else _OF_MESSAGES,
     )
 
 

@@ -179,6 +179,8 @@ async def test_completion_stream_that_fails_ends_with_an_error_event(mesh: Mesh)
     ("fields", "param", "code"),
     [
         ({"prompt": [10_000]}, "prompt", "token_out_of_range"),
+        ({"logit_bias": {"10000": 1}}, "logit_bias", "token_out_of_range"),
+        ({"stop_token_ids": [10_000]}, "stop_token_ids", "token_out_of_range"),
         ({"prompt": ["a", "b"]}, "prompt", "unsupported_parameter"),
         ({"max_tokens": 512}, "max_tokens", "context_length_exceeded"),
         ({"prompt": "x" * 600}, "prompt", "context_length_exceeded"),

@@ -41,7 +41,10 @@ def check_shape(error: dict[str, Any]) -> None:
         ({"logit_bias": {"100000": 1}}, "logit_bias", "token_out_of_range"),
         ({"stop_token_ids": [100_000]}, "stop_token_ids", "token_out_of_range"),
         ({"top_logprobs": 1}, "top_logprobs", "invalid_value"),
-        ({"max_tokens": 100_000}, "max_completion_tokens", "context_length_exceeded"),
+        ({"max_tokens": 100_000}, "max_tokens", "context_length_exceeded"),
+        ({"max_completion_tokens": 100_000}, "max_completion_tokens", "context_length_exceeded"),
+        ({"max_completion_tokens": 100_001, "max_tokens": 100_000}, "max_tokens", "context_length_exceeded"),
+        ({"max_completion_tokens": 100_000, "max_tokens": 100_001}, "max_completion_tokens", "context_length_exceeded"),
         ({"messages": [{"role": "user", "content": MARKER * 100}]}, "messages", "context_length_exceeded"),
     ],
 )

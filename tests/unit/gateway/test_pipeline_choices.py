@@ -8,7 +8,7 @@ from services.gateway.answer import Answer, Usage
 from services.gateway.attempt import EndReason
 from services.gateway.dispatch import GrantOutcome
 from services.gateway.records import Outcome
-from services.gateway.request import MAX_LOGPROBS
+from services.gateway.request import MAX_LOGPROBS, FieldNames, SamplingParams
 from services.kit.errors import Unavailable
 from tests.harness.gateway_bench import PROMPT, Bench, lost, read, refused, says
 from tests.harness.gateway_fakes import FakeAttempt
@@ -150,7 +150,8 @@ async def test_prompt_of_token_ids_is_taken_as_it_is(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"messages": (), "prompt": (9, 1000)}, "prompt"),
+        ({"messages": (), "prompt": (9, 1000), "names": FieldNames(input="its prompt")}, "its prompt"),
+        ({"sampling": SamplingParams(logit_bias=((1000, 1.0),)), "names": FieldNames(logit_bias="its bias")}, "its bias"),
         ({"stop_token_ids": (1000,)}, "stop_token_ids"),
     ],
 )
@@ -173,8 +174,8 @@ async def test_more_logprobs_than_an_answer_may_hold_are_refused_and_as_many_are
     fields: dict[str, Any] = {"num_logprobs": 1, "num_prompt_logprobs": 1, "num_choices": 2}
     most = MAX_LOGPROBS // 4 - len(PROMPT)
     await read(bench.start(**fields, max_output_tokens=most))
-    error = await refused(bench.start(**fields, max_output_tokens=most + 1))
-    assert (error.reason, error.metadata["param"]) == ("INVALID_FIELD", "logprobs")
+    error = await refused(bench.start(**fields, max_output_tokens=most + 1, names=FieldNames(logprobs="its name")))
+    assert (error.reason, error.metadata["param"]) == ("INVALID_FIELD", "its name")
 
 
 async def test_refusal_of_the_engine_is_the_clients_400_and_costs_nothing(bench: Bench) -> None:
