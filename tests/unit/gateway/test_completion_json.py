@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gateway.answer import Accepted, Echo, Ending, Piece, Usage
@@ -113,7 +113,6 @@ def test_document_and_stream_tell_the_same() -> None:
     assert (whole["finish_reason"], document["usage"]["completion_tokens"]) == ("stop", 3)
 
 
-@settings(deadline=None)
 @given(st.lists(POSITIONS, min_size=1, max_size=4), TOKENS)
 def test_document_written_piece_by_piece_is_byte_for_byte_the_plain_one(pieces: list[tuple[TokenLogprobs, ...]], first: bytes) -> None:
     about = accepted(num_logprobs=3, echo=Echo("p\u2028q", first), num_choices=2)

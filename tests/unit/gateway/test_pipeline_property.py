@@ -136,7 +136,7 @@ def check_bill(record: SealedRequest, num_heard: int) -> None:
             assert billed in ((0, 0), (len(PROMPT), num_heard))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(PLANS)
 def test_request_any_history_is_settled_once_and_billed_as_heard(plan: Plan) -> None:
     asyncio.run(carry_out(plan))

@@ -177,7 +177,7 @@ def test_open_file_twice_keeps_everything(tmp_path: pathlib.Path) -> None:
     second.close()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=80), st.randoms(use_true_random=False))
 def test_apply_any_order_with_any_repeats_counts_each_once(sequences: list[int], rng: random.Random) -> None:
     ledger, offset = SqliteLedger(":memory:"), 0

@@ -198,5 +198,5 @@ class AdmissionMachine(RuleBasedStateMachine):
         assert self.bench.ledger._usage == {}
 
 
-AdmissionMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+AdmissionMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestAdmissionInvariants = AdmissionMachine.TestCase

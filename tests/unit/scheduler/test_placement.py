@@ -218,7 +218,7 @@ def assert_sound(state: Fleet) -> None:
     assert not names or max(names.values()) == 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(nodes_strategy, st.lists(st.tuples(deployments_strategy, cordons_strategy), min_size=1, max_size=4))
 def test_placement_any_history_comes_to_rest_within_capacity(nodes: list, history: list) -> None:
     state = fleet(nodes)
@@ -240,7 +240,7 @@ def test_placement_any_history_comes_to_rest_within_capacity(nodes: list, histor
         assert {each.model for each in state.assignments} <= {each.model for each in deployments}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(nodes_strategy, deployments_strategy, st.frozensets(st.sampled_from("abcdef"), max_size=3))
 def test_placement_lost_nodes_are_replaced_as_far_as_there_is_room(nodes: list, deployments: list, lost: frozenset[str]) -> None:
     state, _ = settle(fleet(nodes, deployments))
