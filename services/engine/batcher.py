@@ -1,7 +1,8 @@
 """Continuous batching: which tokens of which sequences one step computes, and what its results mean for them.
 
 Pure state: no clock, no thread, no numeric library. The rule of a step, in order: late sequences are dropped; every decoding sequence gets
-one token; what is left of the token budget goes to prompts, those of waiting sequences included, by `prefill_turns`. A waiting sequence is
+one token, and drafts of the next ones from half of what is left of the token budget; the rest goes to prompts, those of waiting sequences
+included, by `prefill_turns`. A waiting sequence is
 admitted at its first turn, if there is a place and blocks for all its tokens; cached blocks count as free. One that does not fit lets
 MAX_OVERTAKES later ones pass, then nobody. One that lacks a block that is being computed for another waits for it, in nobody's way.
 
@@ -12,13 +13,15 @@ is always progress.
 
 import bisect
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from services.engine.batch_load import BatchLoad
 from services.engine.block_pool import OutOfBlocks
+from services.engine.drafter import Drafter
 from services.engine.plan import Begun, Plan, StepEvents, slice_of
 from services.engine.prefill_turns import Want, prefill_turns
 from services.engine.prefix_cache import PrefixCache
-from services.engine.runner import SequenceSlice, StepOutput
+from services.engine.runner import Drawn, SequenceSlice, StepOutput
 from services.engine.sequence import Ended, EndReason, PromptLogprobs, Sampled, Sequence
 
 MAX_OVERTAKES = 16
@@ -32,31 +35,13 @@ class BatchLimits:
     max_step_tokens: int
     max_num_waiting: int
     max_context_tokens: int
+    max_drafts: int = 0
+    """Most drafts of one sequence in one step; 0 turns speculation off."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.max_num_sequences <= self.max_step_tokens or self.max_num_waiting < 0 or self.max_context_tokens < 1:
+        fitting = 1 <= self.max_num_sequences <= self.max_step_tokens and self.max_context_tokens >= 1
+        if not fitting or min(self.max_num_waiting, self.max_drafts) < 0:
             raise ValueError(f"limits do not fit together: {self}")
-
-
-@dataclass(frozen=True, slots=True)
-class BatchLoad:
-    """Size of everything in the batcher at one moment."""
-
-    num_running: int = 0
-    num_waiting: int = 0
-    num_waiting_tokens: int = 0
-    """Prompt tokens that are not computed yet, of waiting and of running sequences."""
-    num_used_blocks: int = 0
-    num_preemptions: int = 0
-    """Since the start, like all that follows but `num_cached_blocks`."""
-    num_cached_blocks: int = 0
-    """Blocks that nobody uses and that the prefix cache keeps."""
-    num_evictions: int = 0
-    """Cached blocks that were given out for something else."""
-    num_cache_query_tokens: int = 0
-    """Prompt tokens of admitted sequences."""
-    num_cache_hit_tokens: int = 0
-    """Those of them that were read from the prefix cache."""
 
 
 class Batcher:
@@ -121,10 +106,13 @@ class Batcher:
         Each may get a part of its slices; what neither gets was not computed and is planned again.
         """
         plan = Plan(ended=self._drop_late(now_s))
-        for sequence in self._decoding():
-            if self._grow(sequence):
-                plan.slices.append(self._slice(sequence, 1))
-        self._schedule_prefills(plan, self._limits.max_step_tokens - len(plan.slices))
+        decoding = [sequence for sequence in self._decoding() if self._grow(sequence)]
+        most = (self._limits.max_step_tokens - len(decoding)) // 2
+        for sequence in decoding:
+            drafts = self._drafts(sequence, most)
+            most -= len(drafts)
+            plan.slices.append(self._slice(sequence, 1, drafts))
+        self._schedule_prefills(plan, self._limits.max_step_tokens - plan.num_tokens)
         self._cache.unpin()
         return plan
 
@@ -134,11 +122,10 @@ class Batcher:
         by_id = {sequence.sequence_id: sequence for sequence in self._running}
         for part, output in zip(plan.slices, outputs, strict=True):
             sequence = by_id[part.sequence_id]
-            reason = self._take(sequence, part, output, events)
-            if reason is not None:
+            ended = self._take(sequence, part, output, events)
+            if ended is not None:
                 self._running.remove(sequence)
-                ended = self._end(sequence, reason, output.error or "")
-                events.ended.append(replace(ended, stop_token_id=output.token_id) if reason is EndReason.STOP else ended)
+                events.ended.append(ended)
         events.kv = self._cache.take_changes()
         return events
 
@@ -149,22 +136,34 @@ class Batcher:
         self._running = [sequence for sequence in self._running if sequence.sequence_id not in planned]
         return StepEvents(ended=[self._end(sequence, EndReason.STEP_FAILED, "the step of this sequence failed") for sequence in failed])
 
-    def _take(self, sequence: Sequence, part: SequenceSlice, output: StepOutput, events: StepEvents) -> EndReason | None:
+    def _take(self, sequence: Sequence, part: SequenceSlice, output: StepOutput, events: StepEvents) -> Ended | None:
         if output.error is not None:
             self._cache.drop(sequence)
-            return EndReason.NON_FINITE_LOGITS
-        sequence.num_computed += len(part.token_ids)
-        self._cache.commit(sequence)
+            return self._end(sequence, EndReason.NON_FINITE_LOGITS, output.error)
         if output.prompt_logprobs:
             _take_prompt(sequence, part, output, events)
-        if output.token_id is None:
-            return None
-        if output.token_id in self._enders(sequence):
-            return EndReason.STOP
-        sequence.token_ids.append(output.token_id)
-        events.sampled.append(Sampled(sequence.sequence_id, output.token_id, output.logprobs))
-        full = len(sequence.token_ids) >= self._limits.max_context_tokens
-        return EndReason.LENGTH if full or sequence.num_output >= sequence.max_output_tokens else None
+        num_computed = part.start + len(part.token_ids) - part.num_drafts + len(output.further)
+        ended = self._take_tokens(sequence, output.drawn, events)
+        if part.num_drafts and sequence.drafter is not None:
+            sequence.drafter.learn(part.num_drafts, len(output.further))
+            events.num_drafts += 1
+            events.num_draft_tokens += part.num_drafts
+            events.num_accepted_tokens += len(output.further)
+        sequence.num_computed = min(num_computed, len(sequence.token_ids))  # Drafts behind the end were right for nobody.
+        self._cache.commit(sequence)
+        return None if ended is None else self._end(sequence, ended[0], stop_token_id=ended[1])
+
+    def _take_tokens(self, sequence: Sequence, drawn: list[Drawn], events: StepEvents) -> tuple[EndReason, int | None] | None:
+        """Append tokens up to the one that ends the sequence; why it ended, and the stop token."""
+        enders = self._enders(sequence)
+        for token in drawn:
+            if token.token_id in enders:
+                return EndReason.STOP, token.token_id
+            sequence.token_ids.append(token.token_id)
+            events.sampled.append(Sampled(sequence.sequence_id, token.token_id, token.logprobs))
+            if len(sequence.token_ids) >= self._limits.max_context_tokens or sequence.num_output >= sequence.max_output_tokens:
+                return EndReason.LENGTH, None
+        return None
 
     def _enders(self, sequence: Sequence) -> frozenset[int]:
         """Tokens that end the sequence."""
@@ -240,6 +239,21 @@ class Batcher:
                 self._preempt(self._running[-1])
         return False
 
+    def _drafts(self, sequence: Sequence, most: int) -> list[int]:
+        """Drafts for a decoding sequence, `most` at most and none that could not be kept; they take no block that others may need soon."""
+        if sequence.sampling.is_penalised or sequence.num_output < sequence.min_output_tokens:
+            return []
+        most = min(most, self._limits.max_drafts, sequence.max_output_tokens - sequence.num_output - 1)
+        most = min(most, self._limits.max_context_tokens - len(sequence.token_ids) - 1)
+        if most <= 0:
+            return []
+        drafter = sequence.drafter = sequence.drafter or Drafter(self._limits.max_drafts)
+        drafts = drafter.propose(sequence.token_ids, most)
+        if self._cache.pool.num_available < self._reserve + self._cache.pool.blocks_for(len(drafts)):
+            return []
+        self._cache.grow(sequence, len(drafts))
+        return drafts
+
     def _preempt(self, sequence: Sequence) -> None:
         self._running.remove(sequence)
         self._cache.release(sequence)
@@ -260,14 +274,14 @@ class Batcher:
                 ended.append(self._end(sequence, EndReason.DEADLINE))
         return ended
 
-    def _end(self, sequence: Sequence, reason: EndReason, detail: str = "") -> Ended:
+    def _end(self, sequence: Sequence, reason: EndReason, detail: str = "", stop_token_id: int | None = None) -> Ended:
         self._cache.release(sequence)
         sequence.is_running = False
-        return Ended(sequence.sequence_id, reason, sequence.num_discarded, detail)
+        return Ended(sequence.sequence_id, reason, sequence.num_discarded, detail, stop_token_id)
 
-    def _slice(self, sequence: Sequence, count: int) -> SequenceSlice:
+    def _slice(self, sequence: Sequence, count: int, drafts: list[int] | None = None) -> SequenceSlice:
         forbidden = self._enders(sequence) if sequence.num_output < sequence.min_output_tokens else frozenset[int]()
-        return slice_of(sequence, count, self._cache.pool.table(sequence.sequence_id), forbidden)
+        return slice_of(sequence, count, self._cache.pool.table(sequence.sequence_id), forbidden, drafts or ())
 
 
 def _order(sequence: Sequence) -> tuple[float, int]:

@@ -47,6 +47,8 @@ class EngineConfig:
     max_step_tokens: int = 256
     """Most tokens that one step computes: the longest wait of a decoding sequence behind somebody's prompt."""
     max_num_waiting: int = 128
+    speculative_tokens: int = 7
+    """Most drafts that one step checks for a sequence (drafter.py); 0 turns speculation off. No answer depends on it."""
     heartbeat_bound_s: float = 20.0
     """Older heartbeats make the replica NOT_SERVING while it has work, and the log say where each thread is."""
     heartbeat_exit_s: float = 60.0
@@ -66,7 +68,7 @@ class EngineConfig:
             require(0 <= (getattr(self, name) or 0) <= 65535, f"{name} must be from 0 to 65535")
         for name in ("lease_ttl_s", "threads", "block_size", "num_blocks", "max_num_sequences", "outbox_max_bytes"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1")
-        for name in ("max_num_waiting", "drain_timeout_s", "message_gap_ms", "sim_step_ms", "sim_eos_every"):
+        for name in ("max_num_waiting", "speculative_tokens", "drain_timeout_s", "message_gap_ms", "sim_step_ms", "sim_eos_every"):
             require(getattr(self, name) >= 0, f"{name} must not be negative")
         require(self.runner in RUNNERS, f"runner must be one of {', '.join(sorted(RUNNERS))}")
         require(self.heartbeat_bound_s > 0, "heartbeat_bound_s must be above 0")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from services.engine.attempt import Attempt
 from services.engine.attempts import AttemptRequest, AttemptRules, can_retry, duplicate
-from services.engine.batcher import BatchLoad
+from services.engine.batch_load import BatchLoad
 from services.engine.inbox import Inbox
 from services.engine.kv_feed import KvFeed
 from services.engine.load import LoadFeed, ReplicaLoad

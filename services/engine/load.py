@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from services.engine.batcher import BatchLoad
+from services.engine.batch_load import BatchLoad
 
 MIN_GAP_S = 0.05
 MAX_GAP_S = 1.0

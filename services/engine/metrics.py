@@ -27,6 +27,9 @@ _ALIASES = {
     "inferway_engine_request_prompt_tokens": "vllm:request_prompt_tokens",
     "inferway_engine_request_generation_tokens": "vllm:request_generation_tokens",
     "inferway_engine_request_max_tokens": "vllm:request_params_max_tokens",
+    "inferway_engine_spec_decode_num_drafts": "vllm:spec_decode_num_drafts",
+    "inferway_engine_spec_decode_num_draft_tokens": "vllm:spec_decode_num_draft_tokens",
+    "inferway_engine_spec_decode_num_accepted_tokens": "vllm:spec_decode_num_accepted_tokens",
     "inferway_engine_refusals": "vllm:admission_rejections",
     "inferway_engine_corrupted_requests": "vllm:corrupted_requests",
 }
@@ -63,6 +66,9 @@ class EngineMetrics:
         self.step_duration = histogram("step_duration_seconds", "Time in the runner per step")
         self.step_tokens = histogram("step_tokens", "Tokens computed per step", _TOKEN_BUCKETS)
         self.failed_runs = counter("inferway_engine_failed_runs", "Calls of the runner that failed, those that look for the cause included")
+        self.drafts = counter("inferway_engine_spec_decode_num_drafts", "Times that a step checked drafts for a sequence")
+        self.draft_tokens = counter("inferway_engine_spec_decode_num_draft_tokens", "Drafts that steps checked")
+        self.accepted_tokens = counter("inferway_engine_spec_decode_num_accepted_tokens", "Drafts that were right")
         self.refusals = counter("inferway_engine_refusals", "Attempts not accepted", "reason")
         self.finishes = counter("inferway_engine_attempts", "Attempts that ended", "finished_reason")
         self.successes = counter("vllm:request_success", "Attempts that ended by themselves", "finished_reason")
@@ -75,6 +81,10 @@ class EngineMetrics:
         """See Observer."""
         if report.num_failed_runs:
             self.failed_runs.labels(self._model).inc(report.num_failed_runs)
+        if report.events.num_drafts:
+            self.drafts.labels(self._model).inc(report.events.num_drafts)
+            self.draft_tokens.labels(self._model).inc(report.events.num_draft_tokens)
+            self.accepted_tokens.labels(self._model).inc(report.events.num_accepted_tokens)
         if report.num_tokens:
             self.step_duration.labels(self._model).observe(report.duration_s)
             self.step_tokens.labels(self._model).observe(report.num_tokens)

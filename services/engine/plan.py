@@ -42,15 +42,22 @@ class StepEvents:
     prompt_logprobs: list[PromptLogprobs] = field(default_factory=list)
     kv: list[KvEvent] = field(default_factory=list)
     """Changes of the prefix cache, in order."""
+    num_drafts: int = 0
+    """Sequences for which the step checked drafts."""
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    """Of the drafts, those that were right."""
 
 
-def slice_of(sequence: Sequence, count: int, block_table: Listing[int], forbidden: frozenset[int]) -> SequenceSlice:
-    """The next `count` tokens of a sequence, with all that a runner has to know of it."""
+def slice_of(
+    sequence: Sequence, count: int, block_table: Listing[int], forbidden: frozenset[int], drafts: Listing[int] = ()
+) -> SequenceSlice:
+    """The next `count` tokens of a sequence and drafts of those behind them, with all that a runner has to know of it."""
     start = sequence.num_computed
     end = start + count
     return SequenceSlice(
         sequence_id=sequence.sequence_id,
-        token_ids=sequence.token_ids[start:end],
+        token_ids=[*sequence.token_ids[start:end], *drafts],
         start=start,
         block_table=list(block_table),
         sampling=sequence.sampling,
@@ -62,4 +69,5 @@ def slice_of(sequence: Sequence, count: int, block_table: Listing[int], forbidde
         forbidden=forbidden,
         num_logprobs=sequence.num_logprobs,
         num_prompt_logprobs=sequence.num_prompt_logprobs if sequence.owes_prompt_logprobs else None,
+        num_drafts=len(drafts),
     )

@@ -98,9 +98,9 @@ class PrefixCache:
             self.pool.unpin(source)
         self._copies.clear()
 
-    def grow(self, sequence: Sequence) -> None:
-        """Give a sequence the block that its next token needs, if it lacks one. OutOfBlocks when there is none."""
-        self.pool.cover(sequence.sequence_id, len(sequence.token_ids))
+    def grow(self, sequence: Sequence, num_drafts: int = 0) -> None:
+        """Give a sequence the blocks that its next token, and drafts behind it, need, if it lacks them. OutOfBlocks when there are none."""
+        self.pool.cover(sequence.sequence_id, len(sequence.token_ids) + num_drafts)
 
     def commit(self, sequence: Sequence) -> None:
         """A step of this sequence has succeeded: index the blocks that are full now."""

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from services.engine.batcher import BatchLoad
+from services.engine.batch_load import BatchLoad
 from services.engine.plan import Begun, StepEvents
 
 

@@ -1,7 +1,7 @@
 """The seam between the step loop and whatever computes a step: every numeric back end is a `ModelRunner`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +28,11 @@ class SamplingParams:
     presence_penalty: float = 0.0
     logit_bias: tuple[tuple[int, float], ...] = ()
 
+    @property
+    def is_penalised(self) -> bool:
+        """Whether logits depend on the tokens before."""
+        return self.repetition_penalty != 1 or self.frequency_penalty != 0 or self.presence_penalty != 0
+
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
@@ -47,6 +52,8 @@ class ModelInfo:
     """Numeric type of weights and KV cache, for example `float32`."""
     quality: str
     """Which numeric path serves, in words an operator can read; a cheaper path is stated here, never silent."""
+    can_verify_drafts: bool = False
+    """Whether a token gets the same logits, bit for bit, behind other tokens of its slice as alone, so that drafts change no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,10 @@ class SequenceSlice:
     is a view that is valid during the step, read for penalties and prompt log-probabilities only; with `samples` it ends where the slice
     ends. `forbidden` tokens must not be drawn. `num_logprobs` asks for the log-probabilities of the sampled token and so many likeliest
     ones; `num_prompt_logprobs` for those of every prompt token that follows a token of this slice.
+
+    The last `num_drafts` tokens are drafts: guesses of the tokens to come, not part of `context`. With them the logits of the last
+    1 + `num_drafts` tokens are sampled in order, until a token is drawn that is not the draft at its place or there is no draft left. A
+    slice with `forbidden` tokens or penalties, which depend on the tokens before, has none.
     """
 
     sequence_id: int
@@ -88,11 +99,20 @@ class SequenceSlice:
     forbidden: frozenset[int] = frozenset()
     num_logprobs: int | None = None
     num_prompt_logprobs: int | None = None
+    num_drafts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One sampled token, with its log-probabilities where the slice asked for them."""
+
+    token_id: int
+    logprobs: TokenLogprobs | None = None
 
 
 @dataclass(slots=True)
 class StepOutput:
-    """What one slice of a step gave: a token, nothing (`samples` was False), or an error that ends this sequence only."""
+    """What one slice of a step gave: tokens, nothing (`samples` was False), or an error that ends this sequence only."""
 
     sequence_id: int
     token_id: int | None
@@ -102,6 +122,13 @@ class StepOutput:
     """Of `token_id`, when the slice asked for them."""
     prompt_logprobs: Sequence[TokenLogprobs] = ()
     """In order of position, when the slice asked for them."""
+    further: list[Drawn] = field(default_factory=list)
+    """The tokens after `token_id`: one for every draft that was right, the last of them drawn behind it."""
+
+    @property
+    def drawn(self) -> list[Drawn]:
+        """All sampled tokens in order."""
+        return [] if self.token_id is None else [Drawn(self.token_id, self.logprobs), *self.further]
 
 
 def slice_fault(part: SequenceSlice, info: ModelInfo) -> str | None:

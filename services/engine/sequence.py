@@ -4,6 +4,7 @@ import enum
 from collections.abc import Sequence as Listing
 from dataclasses import dataclass, field
 
+from services.engine.drafter import Drafter
 from services.engine.runner import SamplingParams, TokenLogprobs
 
 AGEING_S = 5.0
@@ -75,6 +76,8 @@ class Sequence:
     """Root and full blocks, as far as they were needed."""
     arrival: int = 0
     """Set by the batcher; kept through preemption."""
+    drafter: Drafter | None = field(default=None, repr=False)
+    """Made by the batcher when the sequence first decodes, where speculation is on."""
 
     @property
     def num_uncomputed(self) -> int:

@@ -1,6 +1,7 @@
 """Composition root of the engine: builds one replica, wires its parts and runs it."""
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -33,6 +34,8 @@ from services.kit.metrics import new_registry
 from services.kit.model_store import ModelStore, ModelVersion
 from services.kit.server import ServerSettings, ServiceState, serve
 from services.kit.tracing import Tracer, open_tracer
+
+log = logging.getLogger(__name__)
 
 SERVICE = "inferway.engine.v1.Engine"
 LONG_STREAMS = ("Session", "WatchLoad", "WatchKvEvents")
@@ -151,7 +154,10 @@ class Replica:
 
     def _batch_limits(self, info: ModelInfo) -> BatchLimits:
         config = self._config
-        return BatchLimits(config.max_num_sequences, config.max_step_tokens, config.max_num_waiting, info.max_context_tokens)
+        max_drafts = config.speculative_tokens if info.can_verify_drafts else 0
+        if max_drafts < config.speculative_tokens:
+            log.info("speculation is off: the runner's numbers might differ with it", extra={"fields": {"runner": info.quality}})
+        return BatchLimits(config.max_num_sequences, config.max_step_tokens, config.max_num_waiting, info.max_context_tokens, max_drafts)
 
     def _announce_reports(self) -> None:
         with suppress(RuntimeError):  # The event loop is closed: nobody reads any more.

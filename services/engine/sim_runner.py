@@ -3,10 +3,11 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from services.engine.runner import ModelInfo, RunnerSettings, SequenceSlice, StepOutput, TokenLogprobs
+from services.engine.runner import Drawn, ModelInfo, RunnerSettings, SequenceSlice, StepOutput, TokenLogprobs
 from services.engine.token_bytes import TokenBytes
 from services.kit.model_store import TOKENIZER, ModelStore
 
@@ -55,6 +56,7 @@ class SimRunner:
             num_blocks=settings.num_blocks,
             dtype="none",
             quality="sim: tokens are made up",
+            can_verify_drafts=True,
         )
         token_ids = [token_id for token_id in range(len(vocabulary)) if _is_text(vocabulary[token_id])]
         return cls(info, token_ids, step_s=settings.sim_step_ms / 1000, eos_every=settings.sim_eos_every)
@@ -81,17 +83,24 @@ class SimRunner:
         digest = _START if part.start == 0 else self._digests[self._slot(part, part.start - 1)]
         output = StepOutput(part.sequence_id, None)
         scored = []
+        drawn: list[Drawn] = []
+        last = part.start + len(part.token_ids) - 1
         for position, token_id in enumerate(part.token_ids, part.start):
             digest = _mix(digest, token_id)
             self._digests[self._slot(part, position)] = digest
             if part.num_prompt_logprobs is not None and position + 1 < part.num_prompt:
                 scored.append(self._logprobs(digest, part.context[position + 1], part.num_prompt_logprobs))
+            index = position - (last - part.num_drafts)
+            if part.samples and index == len(drawn) and (index == 0 or drawn[-1].token_id == token_id):
+                drawn.append(self._draw(replace(part, output_position=part.output_position + index), digest))
         output.prompt_logprobs = scored
-        if part.samples:
-            output.token_id = self._sample(part, digest)
-            if part.num_logprobs is not None:
-                output.logprobs = self._logprobs(digest, output.token_id, part.num_logprobs)
+        if drawn:
+            output.token_id, output.logprobs, output.further = drawn[0].token_id, drawn[0].logprobs, drawn[1:]
         return output
+
+    def _draw(self, part: SequenceSlice, digest: int) -> Drawn:
+        token_id = self._sample(part, digest)
+        return Drawn(token_id, None if part.num_logprobs is None else self._logprobs(digest, token_id, part.num_logprobs))
 
     def _slot(self, part: SequenceSlice, position: int) -> int:
         block, offset = divmod(position, self.info.block_size)

@@ -1,11 +1,13 @@
 """Drives a batcher with the sim runner, step by step, and checks after every step that no block is lost."""
 
 from collections.abc import Callable, Collection
+from collections.abc import Sequence as Listing
 from dataclasses import replace
 
 from services.engine.batcher import Batcher, BatchLimits
 from services.engine.block_hash import BlockHasher
 from services.engine.block_pool import BlockPool
+from services.engine.drafter import Drafter
 from services.engine.plan import Plan, StepEvents
 from services.engine.prefix_cache import PrefixCache
 from services.engine.runner import ModelInfo, ModelRunner, SamplingParams, SequenceSlice
@@ -52,16 +54,19 @@ class Bench:
         max_num_waiting: int = 100,
         eos_every: int = 0,
         runner: ModelRunner | None = None,
+        max_drafts: int = 0,
     ) -> None:
         self.pool = BlockPool(num_blocks, block_size)
         self.cache = new_cache(self.pool)
         self.runner = runner or sim_runner(num_blocks, block_size, eos_every)
-        limits = BatchLimits(max_num_sequences, max_step_tokens, max_num_waiting, max_context_tokens=1000)
+        limits = BatchLimits(max_num_sequences, max_step_tokens, max_num_waiting, 1000, max_drafts)
         self.batcher = Batcher(limits, self.cache, {EOS})
         self.max_step_tokens = max_step_tokens
         self.outputs: dict[int, list[int]] = {}
         self.ends: dict[int, Ended] = {}
         self.num_cached: dict[int, int] = {}
+        self.num_accepted = 0
+        """Drafts that were right."""
         self.now_s = 0.0
 
     def add(self, *sequences: Sequence) -> None:
@@ -142,6 +147,7 @@ class Bench:
         assert len(set(targets)) == len(targets) and not set(targets) & {source for source, _ in plan.copies}
 
     def _take(self, events: StepEvents) -> None:
+        self.num_accepted += events.num_accepted_tokens
         for token in events.sampled:
             assert token.sequence_id not in self.ends
             self.outputs[token.sequence_id].append(token.token_id)
@@ -152,6 +158,21 @@ class Bench:
         if ended is not None:
             assert ended.sequence_id not in self.ends
             self.ends[ended.sequence_id] = ended
+
+
+class Rehearsed(Drafter):
+    """Knows the answer, and proposes it with mistakes."""
+
+    def __init__(self, answer: Listing[int], num_before: int, mistakes: Callable[[], bool]) -> None:
+        super().__init__(len(answer))
+        self._answer = answer
+        self._num_before = num_before
+        self._mistakes = mistakes
+
+    def propose(self, token_ids: Listing[int], most: int) -> list[int]:
+        """See Drafter."""
+        begin = len(token_ids) - self._num_before
+        return [token_id + 1 if self._mistakes() else token_id for token_id in self._answer[begin : begin + most]]
 
 
 def _spoiled(part: SequenceSlice) -> SequenceSlice:

@@ -82,7 +82,7 @@ class GatedRunner:
             if self.blinding is not None and self.blinding in part.context:
                 output.token_id, output.error = None, "not finite"
             if self.script and output.token_id is not None:
-                output.token_id = self.script[part.output_position % len(self.script)]
+                output.token_id, output.further = self.script[part.output_position % len(self.script)], []
         return outputs
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:

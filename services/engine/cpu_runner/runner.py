@@ -212,6 +212,7 @@ def _info(version: ModelVersion, settings: RunnerSettings, weights: PackedWeight
         num_blocks=settings.num_blocks,
         dtype=_dtype(weights),
         quality=quality,
+        can_verify_drafts=True,
     )
 
 

@@ -12,11 +12,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 def is_adjusted(part: SequenceSlice) -> bool:
     """Whether the slice's logits are chosen from as they are not."""
-    return bool(part.forbidden or part.sampling.logit_bias) or _is_penalised(part.sampling)
-
-
-def _is_penalised(params: SamplingParams) -> bool:
-    return params.repetition_penalty != 1 or params.frequency_penalty != 0 or params.presence_penalty != 0
+    return bool(part.forbidden or part.sampling.logit_bias) or part.sampling.is_penalised
 
 
 class Adjustment:
@@ -30,7 +26,7 @@ class Adjustment:
         self._params = part.sampling
         self._bias_ids = np.array([token for token, _ in part.sampling.logit_bias], dtype=np.int64)
         self._biases = np.array([bias for _, bias in part.sampling.logit_bias], dtype=np.float32)
-        self._penalties = _Penalties(part.sampling) if _is_penalised(part.sampling) else None
+        self._penalties = _Penalties(part.sampling) if part.sampling.is_penalised else None
         self._num_counted = 0
 
     def belongs_to(self, part: SequenceSlice) -> bool:

@@ -15,8 +15,10 @@ _PIECE = 64
 
 
 def num_logits(part: SequenceSlice) -> int:
-    """How many of the slice's last tokens want logits: all of a piece of `score_prompt`, else the one that is sampled."""
-    return len(part.token_ids) if part.num_prompt_logprobs is not None else int(part.samples)
+    """How many of the slice's last tokens want logits: all of a piece of `score_prompt`, else those that are sampled."""
+    if part.num_prompt_logprobs is not None:
+        return len(part.token_ids)
+    return 1 + part.num_drafts if part.samples else 0
 
 
 def score_prompt(part: SequenceSlice, output: StepOutput, forward: Callable[[SequenceSlice], NDArray[np.float32]]) -> SequenceSlice | None:

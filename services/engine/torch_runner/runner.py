@@ -10,7 +10,7 @@ from torch import Tensor
 from services.engine.llama import LlamaConfig, read_config
 from services.engine.runner import ModelInfo, RunnerSettings, SamplingParams, SequenceSlice, StepOutput, slice_fault
 from services.engine.sampling.prompt import remaining
-from services.engine.sampling.sampler import Sampler, needs_row
+from services.engine.sampling.sampler import Sampler, needs_row, rows_of
 from services.engine.torch_runner.attention import DecodeAttention, StepAttention, TorchDecode, TorchPrefill
 from services.engine.torch_runner.linear import can_pack, rows_are_independent
 from services.engine.torch_runner.llama import Llama
@@ -105,7 +105,7 @@ class TorchRunner:
         if not sampled:
             return
         best = torch.where(logits.isfinite().all(dim=1), logits.argmax(dim=1), -1).tolist()
-        needed = [at for at, (part, _) in enumerate(sampled) if needs_row(part)]
+        needed = [at for at, part in enumerate(rows_of(part for part, _ in sampled)) if needs_row(part)]
         rows = dict(zip(needed, logits[needed].cpu().numpy(), strict=True)) if needed else {}
         self._sampler.choose(sampled, best, rows.__getitem__)
 

@@ -1,6 +1,7 @@
 """Whatever the order of arrivals, steps, cancels, deadlines and failures: no block is lost, shared wrongly or written while it is shared,
 and every output is the solo output."""
 
+import itertools
 from typing import Any
 
 from hypothesis import settings
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from services.engine.sequence import EndReason, Sequence
-from tests.harness.batching import Bench, alone
+from tests.harness.batching import Bench, Rehearsed, alone
 
 FAMILIES = [[7, 7, 7, 7, 7, 7, 7, 7], [7, 7, 7, 9, 9, 9, 9, 9], [3, 4, 5, 6, 7, 8, 9, 10]]
 
@@ -18,7 +19,7 @@ class BatcherMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bench = Bench(num_blocks=8, block_size=4, max_num_sequences=3, max_step_tokens=6, max_num_waiting=4)
+        self.bench = Bench(num_blocks=8, block_size=4, max_num_sequences=3, max_step_tokens=9, max_num_waiting=4, max_drafts=5)
         self.wanted: dict[int, dict[str, Any]] = {}
 
     def make(self, sequence_id: int) -> Sequence:
@@ -32,9 +33,18 @@ class BatcherMachine(RuleBasedStateMachine):
         priority=st.integers(0, 1),
         salt=st.sampled_from([b"", b"salt"]),
         wait_s=st.none() | st.integers(1, 6),
+        mistakes=st.none() | st.lists(st.booleans(), min_size=1, max_size=5),
     )
     def arrive(
-        self, family: list[int], num_common: int, own: list[int], max_output_tokens: int, priority: int, salt: bytes, wait_s: int | None
+        self,
+        family: list[int],
+        num_common: int,
+        own: list[int],
+        max_output_tokens: int,
+        priority: int,
+        salt: bytes,
+        wait_s: int | None,
+        mistakes: list[bool] | None,
     ) -> None:
         token_ids = family[:num_common] + own
         sequence_id = len(self.wanted) + 1
@@ -47,7 +57,12 @@ class BatcherMachine(RuleBasedStateMachine):
             "arrived_s": self.bench.now_s,
             "deadline_s": None if wait_s is None else self.bench.now_s + wait_s,
         }
-        self.bench.add(self.make(sequence_id))
+        arriving = self.make(sequence_id)
+        if mistakes is not None:
+            solo = self.make(sequence_id)
+            solo.deadline_s = None
+            arriving.drafter = Rehearsed(alone(solo), len(token_ids), itertools.cycle(mistakes).__next__)
+        self.bench.add(arriving)
 
     @rule(num_steps=st.integers(1, 4))
     def step(self, num_steps: int) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from services.engine.attempt import Attempt
 from services.engine.attempts import AttemptRequest, AttemptRules
-from services.engine.batcher import BatchLoad
+from services.engine.batch_load import BatchLoad
 from services.engine.engine import Engine, EngineLimits, Phase
 from services.engine.inbox import Inbox
 from services.engine.load import MAX_GAP_S

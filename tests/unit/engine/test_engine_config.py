@@ -29,6 +29,7 @@ def test_from_environ_settings_reach_the_runner() -> None:
         ("BLOCK_SIZE", "0"),
         ("MAX_NUM_SEQUENCES", "100000"),
         ("MAX_NUM_WAITING", "-1"),
+        ("SPECULATIVE_TOKENS", "-1"),
         ("HEARTBEAT_BOUND_S", "0"),
         ("KAFKA_BOOTSTRAP", "127.0.0.1:9092"),
         ("UNHEARD_OF", "1"),

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from services.engine.attempt import Attempt
 from services.engine.attempts import AttemptRequest
-from services.engine.batcher import BatchLoad
+from services.engine.batch_load import BatchLoad
 from services.engine.load import ReplicaLoad
 from services.engine.metrics import EngineMetrics, LoadCollector
 from services.engine.outcome import AttemptEnd, Counts, Failed, Finished

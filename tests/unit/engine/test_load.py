@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 
-from services.engine.batcher import BatchLoad
+from services.engine.batch_load import BatchLoad
 from services.engine.load import MAX_GAP_S, LoadFeed, ReplicaLoad
 
 IDLE = ReplicaLoad(BatchLoad(), 0, 8, 2, 0.0, False, 0, 0)
