@@ -11,8 +11,10 @@ from typing import Protocol
 
 import psutil
 
-from bench import processes
+from bench import drafts, processes
 from bench.connection import Connection, Target
+from bench.drafts import Drafts
+from bench.prompts import random_prompt
 from bench.recording import read_answer
 from bench.shape import Shape
 
@@ -51,6 +53,10 @@ class Contender(Protocol):
 
     def rss_mb(self) -> float:
         """Greatest resident memory of the part that computes."""
+        ...
+
+    def drafts(self) -> Drafts | None:
+        """What it has guessed ahead since it was started; None where it does not say."""
         ...
 
     def stop(self) -> None:
@@ -96,6 +102,9 @@ class Server:
     def rss_mb(self) -> float:
         return processes.peak_rss_mb(self.processes())
 
+    def drafts(self) -> Drafts | None:
+        return drafts.read(f"{self.url}/metrics")
+
     def stop(self) -> None:
         if self._process is None:
             return
@@ -121,7 +130,7 @@ def answers(target: Target, timeout_s: float = 60.0) -> bool:
 
     async def ask() -> bool:
         async with Connection(target) as connection:
-            return read_answer(await connection.ask(target.request(Shape(16, 0, 4).prompt_of(time.time_ns()), 4), timeout_s)).is_ok
+            return read_answer(await connection.ask(target.request(random_prompt(Shape(16, 0, 4), time.time_ns()), 4), timeout_s)).is_ok
 
     return asyncio.run(ask())
 

@@ -3,6 +3,7 @@
 All compute on the same number of threads and keep room for the same number of KV tokens in 16 bits.
 """
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -14,10 +15,12 @@ from pathlib import Path
 
 import psutil
 
-from bench import processes
+from bench import drafts, plan, processes
 from bench.connection import Target
 from bench.contender import ContenderError, Server, end
+from bench.drafts import Drafts
 from bench.peers import PEERS
+from bench.row import OURS, PLAIN
 from deploy.local import running
 from deploy.local.home import Home
 from deploy.local.local_keys import read_key
@@ -30,7 +33,10 @@ _BLOCK_SIZE = 16
 _MAX_SEQUENCES = 32
 _MESH_TIMEOUT_S = 300.0
 # Below the ports of outgoing connections, and away from the mesh that a person may have running; each mesh takes 200.
-_LLAMA_CPP_PORT, _VLLM_PORT, _MESH_PORT_BASE = 27000, 27001, 27200
+_LLAMA_CPP_PORT, _VLLM_PORT, _MESH_PORT_BASE = 27000, 27010, 27200
+_LLAMA_CPP_NGRAM = "--spec-type ngram-map-k --spec-ngram-map-k-size-n 3 --spec-ngram-map-k-size-m 7"
+_VLLM_NGRAM = {"method": "ngram", "num_speculative_tokens": 7, "prompt_lookup_min": 3, "prompt_lookup_max": 4}
+"""Peers that guess tokens from those before, too: the best of what was tried, see docs/performance.md."""
 NUMERICS = {"8": "bfloat16", "15": "float32"}
 """Bits of our kernels' activations -> the engine's `dtype` that stands for them."""
 LONG_SLOTS = 6
@@ -43,6 +49,11 @@ def llama_cpp(threads: int, slots: int = _MAX_SEQUENCES) -> Server:
     model = ["-m", str(PEERS.gguf_q4_0), "--port", str(_LLAMA_CPP_PORT)]
     command = [str(PEERS.llama_server), *options.split(), *model]
     return Server("llama.cpp", "Q4_0 weights, 8-bit activations", command, {}, f"http://127.0.0.1:{_LLAMA_CPP_PORT}", _log("llama.cpp"))
+
+
+def llama_cpp_ngram(threads: int) -> Server:
+    """The same with its own speculation."""
+    return _beside(llama_cpp(threads), plan.LLAMA_CPP_NGRAM, _LLAMA_CPP_PORT, _LLAMA_CPP_NGRAM.split())
 
 
 def vllm(threads: int) -> Server:
@@ -68,6 +79,21 @@ def vllm(threads: int) -> Server:
     return Server("vllm", "bfloat16 weights and activations", command, environ, f"http://127.0.0.1:{_VLLM_PORT}", _log("vllm"))
 
 
+def vllm_ngram(threads: int) -> Server:
+    """The same with its own speculation."""
+    return _beside(vllm(threads), plan.VLLM_NGRAM, _VLLM_PORT, ["--speculative-config", json.dumps(_VLLM_NGRAM)])
+
+
+def _beside(server: Server, name: str, port: int, options: Sequence[str]) -> Server:
+    """Another server of the same kind, with these options more, on the next port."""
+    command = [str(port + 1) if part == str(port) else part for part in server.command]
+    url = server.url.replace(str(port), str(port + 1))
+    return dataclasses.replace(server, name=name, command=[*command, *options], url=url, log=_log(name))
+
+
+PEER_SERVERS = {"llama.cpp": llama_cpp, plan.LLAMA_CPP_NGRAM: llama_cpp_ngram, "vllm": vllm, plan.VLLM_NGRAM: vllm_ngram}
+
+
 @dataclass
 class Mesh:
     """Our whole service as `inferway up` starts it, with one replica: edge, limits, metering and all."""
@@ -78,12 +104,14 @@ class Mesh:
     """Of the activations: a key of NUMERICS."""
     tls: bool
     port_base: int
+    speculates: bool = True
+    """As a replica does unless it is told not to."""
     numerics: str = ""
     """What the replica says of itself, once started: another path than the one asked for cannot go unnoticed."""
 
     @property
     def home(self) -> Home:
-        return Home(PEERS.root / f"home-{self.bits}")
+        return Home(PEERS.root / f"home-{self.bits}{'' if self.speculates else '-plain'}")
 
     def start(self) -> float:
         begin = time.monotonic()
@@ -100,7 +128,9 @@ class Mesh:
     def environ(self) -> dict[str, str]:
         """What the mesh and, through it, its replica are told."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("INFERWAY_")}
+        plain = {} if self.speculates else {"INFERWAY_ENGINE_SPECULATIVE_TOKENS": "0"}
         return kept | {
+            **plain,
             "INFERWAY_HOME": str(self.home.root),
             "INFERWAY_ENGINE_DTYPE": NUMERICS[self.bits],
             "INFERWAY_ENGINE_THREADS": str(self.threads),
@@ -125,6 +155,10 @@ class Mesh:
     def rss_mb(self) -> float:
         return processes.peak_rss_mb(self.replica())
 
+    def drafts(self) -> Drafts | None:
+        ports = [one.environ().get("INFERWAY_ENGINE_METRICS_PORT") for one in self.replica()]
+        return drafts.read(f"http://127.0.0.1:{ports[0]}/metrics") if len(ports) == 1 and ports[0] else None
+
     def stop(self) -> None:
         processes.thaw(self.processes())
         if self._inferway("down").returncode:
@@ -148,7 +182,11 @@ def _log(name: str) -> Path:
     return PEERS.root / "logs" / f"{name}.log"
 
 
-def meshes(threads: int, bits: Sequence[str], tls: bool) -> list[Mesh]:
-    """One per number of bits; the first has the plain name."""
-    names = ["inferway", *(f"inferway {one}-bit" for one in bits[1:])]
-    return [Mesh(name, threads, one, tls, _MESH_PORT_BASE + 200 * index) for index, (name, one) in enumerate(zip(names, bits, strict=True))]
+def meshes(threads: int, bits: Sequence[str], tls: bool, speculation: Sequence[str] = ("on",)) -> list[Mesh]:
+    """One per number of bits, of which the first has the plain name; and one of the first bits without speculation, where that is `off`."""
+    names = [OURS, *(f"{OURS} {one}-bit" for one in bits[1:])] if "on" in speculation else []
+    wanted = [(name, one, True) for name, one in zip(names, bits, strict=False)]
+    wanted += [(PLAIN, bits[0], False)] if "off" in speculation else []
+    return [
+        Mesh(name, threads, one, tls, _MESH_PORT_BASE + 200 * index, speculates) for index, (name, one, speculates) in enumerate(wanted)
+    ]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from bench.connection import Connection, Target
 from bench.load import REQUEST_TIMEOUT_S, percentile
+from bench.prompts import random_prompt
 from bench.recording import Answer, Recording, read_answer
 from bench.shape import Shape
 
@@ -40,7 +41,7 @@ async def measure(engine: str, target: Target) -> HeadOfLine:
     async def ask(shape: Shape, number: int, delay_s: float) -> Recording:
         await asyncio.sleep(delay_s)
         async with Connection(target) as connection:
-            return await connection.ask(target.request(shape.prompt_of(number), shape.output), REQUEST_TIMEOUT_S)
+            return await connection.ask(target.request(random_prompt(shape, number), shape.output), REQUEST_TIMEOUT_S)
 
     async with asyncio.TaskGroup() as group:
         short = [group.create_task(ask(SHORT, serial + number, 0)) for number in range(NUM_SHORT)]

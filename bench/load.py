@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.connection import Connection, Target
+from bench.prompts import prompts_of
 from bench.recording import Answer, Recording, read_answer
 from bench.shape import Point
 
@@ -29,6 +30,7 @@ class Outcome:
     failure: str
     """One of the failures, empty when there is none."""
     wall_s: float
+    output_tokens: int
     output_tok_s: float
     ttft_ms_p50: float
     ttft_ms_p95: float
@@ -66,6 +68,7 @@ def summarise(answers: Sequence[Answer], wall_s: float, client_cpu_s: float) -> 
         num_failed=len(failures),
         failure=failures[0] if failures else "",
         wall_s=round(wall_s, 3),
+        output_tokens=tokens,
         output_tok_s=round(tokens / wall_s, 2),
         ttft_ms_p50=round(percentile(first, 50), 2),
         ttft_ms_p95=round(percentile(first, 95), 2),
@@ -81,7 +84,8 @@ def summarise(answers: Sequence[Answer], wall_s: float, client_cpu_s: float) -> 
 
 async def run_point(target: Target, point: Point, first_serial: int, timeout_s: float = REQUEST_TIMEOUT_S) -> Outcome:
     """Load the server with the point's requests; prompts are numbered from `first_serial`. Each request has its own time limit."""
-    requests = iter([target.request(point.shape.prompt_of(first_serial + i), point.shape.output) for i in range(point.num_requests)])
+    prompts = prompts_of(point.shape, first_serial, point.num_requests)
+    requests = iter([target.request(prompt, point.shape.output) for prompt in prompts])
     recordings: list[Recording] = []
 
     async def client() -> None:
@@ -108,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", default="model")
     parser.add_argument("--api-key", default="")
     parser.add_argument("--ca", type=Path, help="certificate authority of an https server")
-    parser.add_argument("--point", type=Point.parse, action="append", required=True, help="PROMPT:SHARED:OUTPUT@CONCURRENCY")
+    parser.add_argument("--point", type=Point.parse, action="append", required=True, help="[text:]PROMPT:SHARED:OUTPUT@CONCURRENCY")
     parser.add_argument("--repeats", type=int, default=1)
     given = parser.parse_args(arguments)
     target, serial = Target(given.url, given.model, given.api_key, given.ca), time.time_ns()

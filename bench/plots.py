@@ -11,7 +11,15 @@ from typing import Any
 
 from matplotlib import pyplot  # type: ignore[import-not-found, unused-ignore]
 
-_COLOURS = {"inferway": "#1b6ca8", "inferway 15-bit": "#7fb2d6", "llama.cpp": "#c96f2e", "vllm": "#6a9a4b"}
+_COLOURS = {
+    "inferway": "#1b6ca8",
+    "inferway 15-bit": "#7fb2d6",
+    "inferway-plain": "#9db8cc",
+    "llama.cpp": "#c96f2e",
+    "llama.cpp-ngram": "#e3b08a",
+    "vllm": "#6a9a4b",
+    "vllm-ngram": "#b4cfa3",
+}
 _PANELS = (
     ("rates", "output tokens per second", "output_tok_s"),
     ("first_token", "time to the first token, p50, ms", "ttft_ms_p50"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from bench import processes
 from bench.contender import Contender, ContenderError, wake
+from bench.drafts import tokens_per_step
 from bench.load import run_point
 from bench.processes import CpuReading
 from bench.row import Row, Run, row_of
@@ -35,6 +36,8 @@ class Rounds:
     say: Callable[[str], None]
     deadline_s: float
     """On the monotonic clock; no point is begun after it."""
+    takes_part: Callable[[str, Point], bool] = lambda name, point: True
+    """Whether the server of a name is measured at a point."""
     _serial: int = field(default_factory=time.time_ns)
 
     def measure(self, points: Sequence[Point], repeats: int) -> list[Row]:
@@ -52,7 +55,8 @@ class Rounds:
     def _point(self, point: Point, repeats: int) -> list[Row]:
         runs: dict[str, list[Run]] = {one.name: [] for one in self.contenders}
         for repeat in range(repeats):
-            for one in self.contenders if repeat % 2 == 0 else self.contenders[::-1]:
+            group = [one for one in self.contenders if self.takes_part(one.name, point)]
+            for one in group if repeat % 2 == 0 else group[::-1]:
                 try:
                     wake(one)
                 except ContenderError as error:
@@ -85,12 +89,13 @@ class Rounds:
 
     def _run(self, one: Contender, point: Point) -> Run:
         group = one.processes()
-        cpu, before = processes.cpu_by_part_s(group), CpuReading.take(group)
+        drafts, cpu, before = one.drafts(), processes.cpu_by_part_s(group), CpuReading.take(group)
         outcome = asyncio.run(run_point(one.target(), point, self._next(point.num_requests)))
         foreign = before.foreign_share(CpuReading.take(one.processes()))
         after = processes.cpu_by_part_s(group)
         shares = {part: round((used - cpu.get(part, 0.0)) / outcome.wall_s, 3) for part, used in after.items()}
-        return Run(outcome, round(foreign, 3), one.rss_mb(), shares)
+        checked = one.drafts()
+        return Run(outcome, round(foreign, 3), one.rss_mb(), shares, checked.since(drafts) if checked and drafts else None)
 
     def _next(self, count: int) -> int:
         """Prompt numbers that no server has seen."""
@@ -101,7 +106,9 @@ class Rounds:
 def _line(point: Point, one: Contender, run: Run) -> str:
     found = run.outcome
     failed = f"  {found.num_failed} FAILED: {found.failure}" if found.num_failed else ""
+    per_step = tokens_per_step(run.drafts, found.output_tokens)
+    speculation = f"  {per_step} tokens per step" if per_step else ""
     return (
-        f"{point!s:15} {one.name:10} {found.output_tok_s:8.1f} tok/s  TTFT {found.ttft_ms_p50:8.1f}  ITL {found.itl_ms_p50:6.1f} / "
-        f"{found.itl_ms_p95:6.1f} ms  others {100 * run.foreign_share:3.0f} %{failed}"
+        f"{point!s:18} {one.name:15} {found.output_tok_s:8.1f} tok/s  TTFT {found.ttft_ms_p50:8.1f}  ITL {found.itl_ms_p50:6.1f} / "
+        f"{found.itl_ms_p95:6.1f} ms  others {100 * run.foreign_share:3.0f} %{speculation}{failed}"
     )

@@ -3,14 +3,17 @@
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from bench import marks
+from bench.drafts import Drafts, accepted_share, tokens_per_step
 from bench.load import Outcome
 from bench.marks import Mark
 from bench.shape import Point
 
 OURS = "inferway"
+PLAIN = "inferway-plain"
+"""Our mesh with speculation off: shown beside the others, judged by no mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,8 @@ class Run:
     rss_mb: float
     cpu_shares: dict[str, float]
     """Of one processor, while the load ran, by part of the server."""
+    drafts: Drafts | None = None
+    """What the server guessed ahead meanwhile; None where it does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,12 @@ class Row:
     num_failed: int
     foreign_share: float
     """The greatest of the runs."""
+    prompts: str
+    """Random ids, or text."""
+    accepted_share: float | None
+    """Of tokens that were guessed ahead; None where none were, or the server does not say."""
+    tokens_per_step: float | None
+    """Output tokens of a sequence per step that it took part in; None where the server does not say."""
 
     @property
     def point(self) -> Point:
@@ -59,6 +70,8 @@ class Row:
 
 def row_of(engine: str, numerics: str, point: Point, runs: Sequence[Run]) -> Row:
     """Summarise at least one run."""
+
+    drafts = _sum([run.drafts for run in runs])
 
     def median(name: str) -> float:
         return round(statistics.median(float(getattr(run.outcome, name)) for run in runs), 2)
@@ -84,7 +97,17 @@ def row_of(engine: str, numerics: str, point: Point, runs: Sequence[Run]) -> Row
         num_requests=sum(run.outcome.num_requests for run in runs),
         num_failed=sum(run.outcome.num_failed for run in runs),
         foreign_share=round(max(run.foreign_share for run in runs), 3),
+        prompts="text" if point.shape.is_text else "random ids",
+        accepted_share=accepted_share(drafts),
+        tokens_per_step=tokens_per_step(drafts, sum(run.outcome.output_tokens for run in runs)),
     )
+
+
+def _sum(parts: Sequence[Drafts | None]) -> Drafts | None:
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    return Drafts(*(sum(getattr(part, field.name) for part in known) for field in fields(Drafts)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +129,7 @@ class Ratio:
 
 
 def is_ours(engine: str) -> bool:
-    """Whether a server is a mesh of ours; there may be several, of different numerics."""
+    """Whether a server is a mesh of ours; there may be several, of different numerics, and one without speculation."""
     return engine.startswith(OURS)
 
 
@@ -124,6 +147,8 @@ def ratios(rows: Iterable[Row]) -> list[Ratio]:
 
 def _ratio(point: Point, ours: Row, peers: Sequence[Row]) -> Ratio:
     best, wanted = max(peers, key=lambda row: row.output_tok_s), marks.least_ratio(point)
+    if ours.engine == PLAIN:
+        wanted = None
     rate = quotient(ours.output_tok_s, best.output_tok_s)
     return Ratio(
         engine=ours.engine,
@@ -144,19 +169,17 @@ def quotient(numerator: float, denominator: float) -> float:
 
 
 def judge(rows: Sequence[Row], start_s: dict[str, float]) -> list[Mark]:
-    """Every mark that the rows can speak about, for each of ours."""
-    ours = list(dict.fromkeys(row.engine for row in rows if is_ours(row.engine)))
+    """Every mark that the rows can speak about, for each of ours but the one without speculation."""
+    ours = list(dict.fromkeys(row.engine for row in rows if is_ours(row.engine) and row.engine != PLAIN))
     return [mark for engine in ours for mark in (*_rate_marks(engine, rows), *_single_marks(engine, rows, start_s))]
 
 
 def _rate_marks(engine: str, rows: Sequence[Row]) -> Iterator[Mark]:
     for ratio in ratios(rows):
-        if ratio.engine != engine:
+        if ratio.engine != engine or ratio.wanted is None:
             continue
-        where = f"{ratio.shape} x {ratio.concurrency}"
-        if ratio.wanted is not None:
-            rate = f"{ratio.output_tok_s:.2f} x {ratio.best_peer}"
-            yield Mark(engine, f"output tok/s, {where}", f"≥ {ratio.wanted:.1f} x best peer", rate, ratio.is_met)
+        where, rate = f"{ratio.shape} x {ratio.concurrency}", f"{ratio.output_tok_s:.2f} x {ratio.best_peer}"
+        yield Mark(engine, f"output tok/s, {where}", f"≥ {ratio.wanted:.1f} x best peer", rate, ratio.is_met)
         yield Mark(engine, f"TTFT p50, {where}", "≤ 1.00 x best peer", f"{ratio.ttft:.2f} x", ratio.ttft <= marks.TTFT_RATIO)
 
 

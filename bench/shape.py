@@ -1,39 +1,37 @@
 """What one request of a benchmark looks like: how long its prompt is, how much of it others share, how many tokens are asked for."""
 
 from dataclasses import dataclass
-from random import Random
 
-_TOKEN_IDS = range(1000, 40000)
-"""Ordinary text tokens of the vocabulary: no control tokens at its start, no rare ones at its end."""
+_TEXT = "text:"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Shape:
-    """All in tokens; written PROMPT:SHARED:OUTPUT."""
+    """All in tokens; written PROMPT:SHARED:OUTPUT, with `text:` before it where prompts are pieces of text."""
 
     prompt: int
     shared: int
     output: int
+    is_text: bool = False
+    """Prompts are pieces of text, of which none share a beginning; otherwise they are random token ids."""
 
     def __post_init__(self) -> None:
         if not (0 <= self.shared <= self.prompt and self.prompt > 0 and self.output > 0):
             raise ValueError(f"{self} is no shape: 0 <= shared <= prompt and at least one token of prompt and of output")
+        if self.is_text and self.shared:
+            raise ValueError(f"{self} is no shape: pieces of text share nothing")
 
     @classmethod
     def parse(cls, text: str) -> "Shape":
         """ValueError when the text is not three integers of a possible shape."""
-        parts = [int(part) for part in text.split(":")]
+        parts = [int(part) for part in text.removeprefix(_TEXT).split(":")]
         if len(parts) != 3:
-            raise ValueError(f"{text!r} is not PROMPT:SHARED:OUTPUT")
-        return cls(*parts)
-
-    def prompt_of(self, serial: int) -> list[int]:
-        """The prompt number `serial`: the shared part is the same for all of them, the rest differs from every other prompt's."""
-        shared = Random(f"shared {self.shared}").choices(_TOKEN_IDS, k=self.shared)
-        return shared + Random(f"own {serial} {self}").choices(_TOKEN_IDS, k=self.prompt - self.shared)
+            raise ValueError(f"{text!r} is not [text:]PROMPT:SHARED:OUTPUT")
+        prompt, shared, output = parts
+        return cls(prompt, shared, output, text.startswith(_TEXT))
 
     def __str__(self) -> str:
-        return f"{self.prompt}:{self.shared}:{self.output}"
+        return f"{_TEXT if self.is_text else ''}{self.prompt}:{self.shared}:{self.output}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,7 +43,7 @@ class Point:
 
     @classmethod
     def parse(cls, text: str) -> "Point":
-        """PROMPT:SHARED:OUTPUT@CONCURRENCY; ValueError for anything else."""
+        """[text:]PROMPT:SHARED:OUTPUT@CONCURRENCY; ValueError for anything else."""
         shape, _, concurrency = text.partition("@")
         if int(concurrency) < 1:
             raise ValueError(f"{text!r}: at least one request is in flight")

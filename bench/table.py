@@ -19,7 +19,7 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def rates(result: dict[str, Any]) -> str:
-    """Every point: each server's rate and times, and our rate beside the better peer's."""
+    """Every point: each server's rate and times, and our rate beside the best peer's."""
     ratios = {(ratio["engine"], ratio["shape"], ratio["concurrency"]): ratio for ratio in result["ratios"]}
     lines = []
     for row in result["rows"]:
@@ -36,11 +36,14 @@ def rates(result: dict[str, Any]) -> str:
                 f"{row['tpot_ms_p50']:.1f}",
                 f"{row['tokens_per_chunk']:.1f}",
                 f"{row['cached_tokens']:.0f}",
+                _number(row.get("tokens_per_step"), 2),
+                _share(row.get("accepted_share")),
                 _beside(ratio) if ratio else "",
             ]
         )
     header = ["prompt:shared:output", "in flight", "server", "output tok/s", "TTFT p50 / p95 ms", "ITL p50 / p95 / p99 ms"]
-    return markdown([*header, "ms per token", "tokens per chunk", "cached tokens", "ours beside the better peer (mark)"], lines)
+    header += ["ms per token", "tokens per chunk", "cached tokens", "tokens per step and sequence", "accepted share"]
+    return markdown([*header, "ours beside the best peer (mark)"], lines)
 
 
 def _beside(ratio: dict[str, Any]) -> str:
@@ -94,6 +97,10 @@ def marks(result: dict[str, Any]) -> str:
 
 def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.0f} %"
 
 
 def report(result: dict[str, Any]) -> str:

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from bench import table
-from bench.engine import Result, arguments_of
+from bench.engine import arguments_of
 from bench.head_of_line import HeadOfLine, summarise
 from bench.perplexity import PerplexityError, scored
 from bench.recording import Answer, Recording
+from bench.result import Result
 from tests.unit.bench.test_row import row
 
 
@@ -27,6 +28,13 @@ def test_report_says_what_was_reached_and_what_failed(tmp_path: Path) -> None:
     assert "28.500" in text
     assert "| engine 150 %, envoy 10 % |" in text
     assert "| inferway | start to ready, replica | ≤ 5.0 s | 1.5 s | yes |" in text
+
+
+def test_report_shows_guesses_where_the_server_tells_of_them(tmp_path: Path) -> None:
+    content = result(tmp_path / "r.json").content()
+    content["rows"][0] |= {"tokens_per_step": 2.5, "accepted_share": 0.82}
+    shown = {line.split(" | ")[2]: line.split(" | ")[9:11] for line in table.rates(content).splitlines()[2:]}
+    assert (shown["inferway"], shown["vllm"]) == (["2.50", "82 %"], ["-", "-"])
 
 
 def test_written_result_is_json_without_nan_and_has_all_keys(tmp_path: Path) -> None:
@@ -78,6 +86,18 @@ def test_second_half_of_an_echoed_window_is_scored() -> None:
 def test_answer_without_enough_log_probabilities_is_refused(completion: dict[str, object]) -> None:
     with pytest.raises(PerplexityError):
         scored(completion, 4)
+
+
+def test_published_results_show_what_comes_without_speculation_and_with_prompts_of_text() -> None:
+    given = arguments_of(["--publish"])
+    assert (given.text, given.speculation) == (True, "on,off")
+    assert (arguments_of([]).text, arguments_of([]).speculation) == (False, "on")
+
+
+@pytest.mark.parametrize("arguments", [["--speculation", "maybe"], ["--points", "text:8"]])
+def test_options_are_checked_before_anything_starts(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        arguments_of(arguments)
 
 
 def test_numerics_are_checked_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
