@@ -50,8 +50,9 @@ struct Slice {
 // Most query heads per KV head.
 constexpr int kMaxShared = 64;
 
+// Neighbouring rows of one slice and a KV head.
 struct AttentionItem {
-    int32_t slice, head, first_row, first_token, num_tokens;
+    int32_t head, first_row, num_rows;
 };
 
 // Begins at a cache line, lest two threads that write neighbouring lanes meet in one.
@@ -90,9 +91,8 @@ struct RoundedRows {
 struct Buffers {
     Lines<float> hidden, qkv, attended;
     RoundedRows narrow, wide;  // what comes out of a norm; what comes out of attention and out of gate and up
-    std::vector<int32_t> row_slice, row_position;
+    std::vector<int32_t> row_slice, row_position, row_token;  // rows that want logits come first
     std::vector<AttentionItem> items;
-    std::vector<int32_t> head_rows;  // rows that want logits
 
     void fit(const Shape& shape, size_t rows) {
         const size_t heads_width = size_t(shape.heads) * shape.head_dim;
@@ -103,8 +103,8 @@ struct Buffers {
         wide.fit(rows, std::max<size_t>(shape.inner, heads_width), shape.planes);
         row_slice.clear();
         row_position.clear();
+        row_token.clear();
         items.clear();
-        head_rows.clear();
     }
 };
 

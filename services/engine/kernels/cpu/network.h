@@ -51,45 +51,59 @@ class Network {
     static constexpr int kRowsAtOnce = 64;  // whose activations stay near while outputs go by
     using Member = Team::Member;
 
+    // Rows and items of attention that something is computed for.
+    struct Extent {
+        int rows = 0, items = 0;
+    };
+
+    // Rows that want logits come first: they are all that the last layer goes on with once it has everybody's keys and values.
     void lay_out() {
-        int rows = 0;
-        for (int i = 0; i < call_.num_slices; i++) rows += call_.slices[i].num_tokens;
-        rows_ = rows;
-        buffers_.fit(shape_, rows);
-        const int most_tokens = std::max(1, kMaxQueryRows / (shape_.heads / shape_.kv_heads));
-        int row = 0;
-        for (int i = 0; i < call_.num_slices; i++) {
-            const Slice& slice = call_.slices[i];
-            for (int token = 0; token < slice.num_tokens; token += most_tokens)
-                for (int head = 0; head < shape_.kv_heads; head++)
-                    buffers_.items.push_back({i, head, row + token, token, std::min(most_tokens, slice.num_tokens - token)});
-            for (int token = 0; token < slice.num_tokens; token++) {
-                buffers_.row_slice.push_back(i);
-                buffers_.row_position.push_back(slice.start + token);
+        int tokens = 0;
+        for (int i = 0; i < call_.num_slices; i++) tokens += call_.slices[i].num_tokens;
+        buffers_.fit(shape_, tokens);
+        for (const bool wanted : {true, false}) {
+            for (int i = 0, before = 0; i < call_.num_slices; before += call_.slices[i++].num_tokens) {
+                const int last = call_.slices[i].num_tokens, middle = last - call_.slices[i].num_logits;
+                lay_out_tokens(i, before, wanted ? middle : 0, wanted ? last : middle);
             }
-            row += slice.num_tokens;
-            for (int left = slice.num_logits; left > 0; left--) buffers_.head_rows.push_back(row - left);
+            (wanted ? wanted_ : all_) = {int(buffers_.row_token.size()), int(buffers_.items.size())};
+        }
+    }
+
+    // Tokens first .. last - 1 of a slice that has `before` others before it.
+    void lay_out_tokens(int slice, int before, int first, int last) {
+        const int most_tokens = std::max(1, kMaxQueryRows / (shape_.heads / shape_.kv_heads));
+        for (int token = first; token < last; token++) {
+            if ((token - first) % most_tokens == 0)
+                for (int head = 0; head < shape_.kv_heads; head++)
+                    buffers_.items.push_back({head, int(buffers_.row_token.size()), std::min(most_tokens, last - token)});
+            buffers_.row_slice.push_back(slice);
+            buffers_.row_position.push_back(call_.slices[slice].start + token);
+            buffers_.row_token.push_back(call_.tokens[before + token]);
         }
     }
 
     template <int kDim>
     void compute(Member& member) {
-        each(member, Part::kRound, rows_,
-             [&](int row) { with_format(weights_.embedding, [&](auto* blocks) { read_row(blocks, shape_.hidden, call_.tokens[row], hidden(row)); }); });
+        each(member, Part::kRound, all_.rows, [&](int row) {
+            with_format(weights_.embedding, [&](auto* blocks) { read_row(blocks, shape_.hidden, buffers_.row_token[row], hidden(row)); });
+        });
         for (int layer = 0; layer < shape_.num_layers; layer++) {
-            attention<kDim>(member, layer);
-            mlp(member, layers_[layer]);
+            const Extent& used = layer + 1 == shape_.num_layers ? wanted_ : all_;
+            attention<kDim>(member, layer, used);
+            mlp(member, layers_[layer], used.rows);
         }
         head(member);
     }
 
     template <int kDim>
-    void attention(Member& member, int layer) {
+    void attention(Member& member, int layer, const Extent& used) {
         const LayerWeights& weights = layers_[layer];
         const int heads = shape_.heads + 2 * shape_.kv_heads, width = heads * kDim;
-        normalise(member, weights.attention_norm);
-        product(member, Part::kQkv, heads, rows_, [&](const Area& area) {
+        normalise(member, weights.attention_norm, all_.rows);
+        product(member, Part::kQkv, heads, all_.rows, [&](Area area) {
             constexpr int kUnits = kDim / kLanes;  // of a head
+            if (area.first_row >= used.rows) area.first_unit = std::max(area.first_unit, shape_.heads);  // nobody asks
             const Area units{area.first_unit * kUnits, area.last_unit * kUnits, area.first_row, area.last_row};
             multiply_by<1>(weights.qkv, narrow(), units,
                            [&](int row, int unit, const F32* values) { store(&buffers_.qkv[size_t(row) * width + unit * kLanes], values[0]); });
@@ -98,27 +112,27 @@ class Network {
                     rotate_or_keep<kDim>(layer, row, head, &buffers_.qkv[size_t(row) * width + head * kDim]);
         });
         with_kv<kDim>(layer, [&](const auto& kv) {
-            each(member, Part::kAttention, int(buffers_.items.size()), [&](int item) { attend_item<kDim>(kv, buffers_.items[item]); });
+            each(member, Part::kAttention, used.items, [&](int item) { attend_item<kDim>(kv, buffers_.items[item]); });
         });
         if constexpr (kDim % kGroup)
-            each(member, Part::kRound, rows_, [&](int row) { round_heads(row, 0, shape_.heads * kDim); });
-        add_product(member, Part::kOutput, weights.output, shape_.heads * kDim);
+            each(member, Part::kRound, used.rows, [&](int row) { round_heads(row, 0, shape_.heads * kDim); });
+        add_product(member, Part::kOutput, weights.output, shape_.heads * kDim, used.rows);
     }
 
-    void mlp(Member& member, const LayerWeights& weights) {
-        normalise(member, weights.mlp_norm);
+    void mlp(Member& member, const LayerWeights& weights, int rows) {
+        normalise(member, weights.mlp_norm, rows);
         const Activations to = wide(shape_.inner);
-        product(member, Part::kGateUp, shape_.inner / kGroup, rows_, [&](const Area& area) {
+        product(member, Part::kGateUp, shape_.inner / kGroup, rows, [&](const Area& area) {
             multiply_by<4>(weights.gate_up, narrow(), area, [&](int row, int group, const F32* values) {
                 quantise(gated(values[0], values[1]), gated(values[2], values[3]), to, row, group);
             });
         });
-        add_product(member, Part::kDown, weights.down, shape_.inner);
+        add_product(member, Part::kDown, weights.down, shape_.inner, rows);
     }
 
     void head(Member& member) {
-        const int count = int(buffers_.head_rows.size()), stride = (shape_.vocab + kLanes - 1) / kLanes * kLanes;
-        each(member, Part::kRound, count, [&](int i) { normalise_row(i, hidden(buffers_.head_rows[i]), weights_.norm); });
+        const int count = wanted_.rows, stride = (shape_.vocab + kLanes - 1) / kLanes * kLanes;
+        normalise(member, weights_.norm, count);
         product(member, Part::kHead, stride / kLanes, count, [&](const Area& area) {
             multiply_by<1>(weights_.head, narrow(), area,
                            [&](int row, int unit, const F32* values) { store(call_.logits + size_t(row) * stride + unit * kLanes, values[0]); });
@@ -159,8 +173,8 @@ class Network {
         with_format(matrix, [&](auto* blocks) { multiply<kBlocks>(blocks, x, area, take); });
     }
 
-    void add_product(Member& member, Part part, const Matrix& matrix, int inputs) {
-        product(member, part, shape_.hidden / kLanes, rows_, [&](const Area& area) {
+    void add_product(Member& member, Part part, const Matrix& matrix, int inputs, int rows) {
+        product(member, part, shape_.hidden / kLanes, rows, [&](const Area& area) {
             multiply_by<1>(matrix, wide(inputs), area, [&](int row, int unit, const F32* values) {
                 float* to = hidden(row) + unit * kLanes;
                 store(to, load<F32>(to) + values[0]);
@@ -172,17 +186,18 @@ class Network {
         return gate / (fill(1.0f) + exponential(fill(0.0f) - gate)) * up;
     }
 
-    void normalise(Member& member, const float* weights) {
-        each(member, Part::kRound, rows_, [&](int row) { normalise_row(row, hidden(row), weights); });
+    void normalise(Member& member, const float* weights, int rows) {
+        each(member, Part::kRound, rows, [&](int row) { normalise_row(row, weights); });
     }
 
-    void normalise_row(int to, const float* from, const float* weights) {
+    void normalise_row(int row, const float* weights) {
+        const float* from = hidden(row);
         F32 squares = fill(0.0f);
         for (int i = 0; i < shape_.hidden; i += kLanes) squares = fma(load<F32>(from + i), load<F32>(from + i), squares);
         const F32 factor = fill(1.0f / std::sqrt(sum(squares) / float(shape_.hidden) + shape_.norm_epsilon));
         const auto at = [&](int i) { return load<F32>(from + i) * factor * load<F32>(weights + i); };
         for (int group = 0; group < shape_.hidden / kGroup; group++)
-            quantise(at(group * kGroup), at(group * kGroup + kLanes), narrow(), to, group);
+            quantise(at(group * kGroup), at(group * kGroup + kLanes), narrow(), row, group);
     }
 
     // Round what attention gave for `size` values of a row.
@@ -196,8 +211,7 @@ class Network {
     void rotate_or_keep(int layer, int row, int head, float* values) {
         const int position = buffers_.row_position[row], kv_head = (head - shape_.heads) % shape_.kv_heads;
         const bool is_query = head < shape_.heads, is_value = head >= shape_.heads + shape_.kv_heads;
-        const int32_t* table = call_.tables + call_.slices[buffers_.row_slice[row]].table;
-        if (is_value) return with_kv<kDim>(layer, [&](const auto& kv) { kv.write_value(table, kv_head, position, values); });
+        if (is_value) return with_kv<kDim>(layer, [&](const auto& kv) { kv.write_value(table(row), kv_head, position, values); });
         const float* cosines = weights_.cosines + size_t(position) * kDim / 2;
         const float* sines = weights_.sines + size_t(position) * kDim / 2;
         const float factor = is_query ? 1.44269504f / std::sqrt(float(kDim)) : 1.0f;  // scores to base two
@@ -207,24 +221,21 @@ class Network {
             values[i] = (a * cosines[i] - b * sines[i]) * factor;
             high[i] = (b * cosines[i] + a * sines[i]) * factor;
         }
-        if (!is_query) with_kv<kDim>(layer, [&](const auto& kv) { kv.write_key(table, kv_head, position, values); });
+        if (!is_query) with_kv<kDim>(layer, [&](const auto& kv) { kv.write_key(table(row), kv_head, position, values); });
     }
 
     template <int kDim, class Kv>
     void attend_item(const KvLayer<Kv>& kv, const AttentionItem& item) {
         const int group = shape_.heads / shape_.kv_heads, width = (shape_.heads + 2 * shape_.kv_heads) * kDim, heads_width = shape_.heads * kDim;
-        const Slice& slice = call_.slices[item.slice];
         std::array<QueryRow, kMaxShared> rows;
         int used = 0;
-        for (int token = 0; token < item.num_tokens; token++)
+        for (int row = item.first_row; row < item.first_row + item.num_rows; row++)
             for (int head = item.head * group; head < (item.head + 1) * group; head++)
-                rows[used++] = {&buffers_.qkv[size_t(item.first_row + token) * width + head * kDim],
-                                &buffers_.attended[size_t(item.first_row + token) * heads_width + head * kDim],
-                                slice.start + item.first_token + token + 1};
-        attend(kv, call_.tables + slice.table, item.head, rows.data(), used);
+                rows[used++] = {&buffers_.qkv[size_t(row) * width + head * kDim], &buffers_.attended[size_t(row) * heads_width + head * kDim],
+                                buffers_.row_position[row] + 1};
+        attend(kv, table(item.first_row), item.head, rows.data(), used);
         if constexpr (kDim % kGroup == 0)
-            for (int token = 0; token < item.num_tokens; token++)
-                round_heads(item.first_row + token, item.head * group * kDim, group * kDim);
+            for (int row = item.first_row; row < item.first_row + item.num_rows; row++) round_heads(row, item.head * group * kDim, group * kDim);
     }
 
     // The lowest token with the largest logit, -1 when one is not finite. `logits` is filled up to whole lanes, which are made to lose here.
@@ -261,6 +272,8 @@ class Network {
         return {kv_ + 2 * layer * size, kv_ + (2 * layer + 1) * size, shape_.kv_heads, shape_.block_size, kDim};
     }
 
+    const int32_t* table(int row) const { return call_.tables + call_.slices[buffers_.row_slice[row]].table; }
+
     float* hidden(int row) { return &buffers_.hidden[size_t(row) * shape_.hidden]; }
 
     Activations narrow() { return buffers_.narrow.of(shape_.hidden, shape_.planes); }
@@ -274,7 +287,7 @@ class Network {
     Profile profile_;
     Buffers buffers_;
     StepCall call_{};
-    int rows_ = 0;
+    Extent all_, wanted_;
 };
 
 }  // namespace inferway
