@@ -20,7 +20,7 @@ VOCABULARY = range(1, 200)
 
 def sim_runner(num_blocks: int = 64, block_size: int = 4, eos_every: int = 0) -> SimRunner:
     """A sim runner that takes no time."""
-    info = ModelInfo("sim", "1", 200, 1000, frozenset({EOS}), block_size, num_blocks, "none", "sim")
+    info = ModelInfo("sim", "1", 200, 1000, frozenset({EOS}), block_size, num_blocks, "none", "sim", can_verify_drafts=True)
     runner = SimRunner(info, VOCABULARY, eos_every=eos_every, sleep=lambda _: None)
     runner.warm_up()
     return runner

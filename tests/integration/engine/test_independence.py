@@ -1,4 +1,4 @@
-"""An answer depends on its request alone: not on batch mates, on when it came, on cut prompts, on preemption or cached blocks, nor on how
+"""An answer depends on its request alone: not on batch mates, on when it came, on cut prompts, drafts, preemption or cached blocks, nor on how
 much of it another replica had made before. On the CPU kernels for fifty prompts; the other paths have some of them.
 """
 
@@ -12,7 +12,7 @@ from services.engine.cpu_runner.runner import CpuRunner
 from services.engine.runner import ModelRunner, RunnerSettings, SamplingParams
 from services.engine.sequence import EndReason, Sequence
 from services.engine.torch_runner.runner import TorchRunner
-from tests.harness.batching import Bench
+from tests.harness.batching import Bench, Rehearsed
 from tests.harness.questions import question_ids
 from tests.harness.smollm import HOME, smollm
 
@@ -75,7 +75,9 @@ def make(index: int, sequence_id: int = 0, delivered: list[int] | None = None) -
 
 
 def bench(runner: ModelRunner, num_sequences: int, num_tokens: int, num_blocks: int = _BLOCKS) -> Bench:
-    return Bench(num_blocks, 16, num_sequences, max_step_tokens=num_tokens, max_num_waiting=1000, runner=runner)
+    """As a replica is set up: with drafts where the runner can verify them."""
+    max_drafts = 7 if runner.info.can_verify_drafts else 0
+    return Bench(num_blocks, 16, num_sequences, max_step_tokens=num_tokens, max_num_waiting=1000, runner=runner, max_drafts=max_drafts)
 
 
 def by_index(used: Bench, indexes: list[int], first_id: int = 1) -> list[list[int]]:
@@ -88,7 +90,7 @@ def answers(runner: ModelRunner, indexes: list[int]) -> list[list[int]]:
     """Every answer when nobody else is there and nothing is cached."""
     found = []
     for index in indexes:
-        alone = bench(runner, 1, 512)
+        alone = Bench(_BLOCKS, 16, 1, max_step_tokens=512, runner=runner)
         alone.add(make(index))
         alone.run()
         found += by_index(alone, [index])
@@ -116,6 +118,21 @@ def test_answers_of_random_arrivals_are_those_given_alone(runner: ModelRunner, i
         if used.batcher.has_work:
             used.step()
     assert by_index(used, indexes) == answers
+
+
+@pytest.mark.parametrize(("num_sequences", "num_blocks"), [(1, _BLOCKS), (16, 24)])
+def test_answers_with_drafts_are_those_without(
+    runner: ModelRunner, indexes: list[int], answers: list[list[int]], num_sequences: int, num_blocks: int
+) -> None:
+    random = Random(6)
+    used = bench(runner, num_sequences, 128, num_blocks)
+    for index, answer in zip(indexes, answers, strict=True):
+        subject = make(index)
+        subject.drafter = Rehearsed(answer, subject.num_prompt, lambda: random.random() < 0.2)
+        used.add(subject)
+    used.run()
+    assert by_index(used, indexes) == answers
+    assert (used.num_accepted > len(indexes)) == runner.info.can_verify_drafts
 
 
 def test_answers_under_preemption_are_those_given_alone(runner: ModelRunner, indexes: list[int], answers: list[list[int]]) -> None:

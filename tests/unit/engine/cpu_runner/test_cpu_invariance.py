@@ -119,6 +119,46 @@ def test_logits_of_a_whole_prompt_are_those_of_its_tokens_one_by_one(runner: Cpu
     assert runner.step([mates[0], asking, *mates[1:]])[1].token_id == int(wanted[-1].argmax())
 
 
+@pytest.mark.parametrize("kind", [SamplingParams(temperature=0), SamplingParams(temperature=1.0, seed=5)])
+def test_drafts_give_the_tokens_of_steps_without_them_and_leave_the_same_cache(runner: CpuRunner, kind: SamplingParams) -> None:
+    tokens, table = prompt(30, 1), [3, 4, 9]
+    answer: list[int] = []
+    while len(answer) < 12:
+        context = tokens + answer
+        begin = len(context) - 1 if answer else 0
+        answer += [
+            each.token_id
+            for each in runner.step([replace(part(context[begin:], begin, table), sampling=kind, output_position=len(answer))])[0].drawn
+        ]
+    wrong = [*answer[:5], answer[5] + 1, *answer[6:8]]
+    mates = [part(prompt(5, 2), 0, [60]), part(prompt(5, 3), 0, [61])]
+    other = [5, 8, 21]
+    found: list[int] = []
+    for drafts in ([], wrong[1:], answer[6:8]):
+        context = tokens + found
+        begin = len(context) - 1 if found else 0
+        asked = replace(part([*context[begin:], *drafts], begin, other), sampling=kind, output_position=len(found), num_drafts=len(drafts))
+        found += [each.token_id for each in runner.step([mates[0], asked, mates[1]])[1].drawn]
+    assert len(found) == 1 + 5 + 3
+    assert found == answer[:9]
+
+
+@pytest.mark.parametrize("length", [2, 5, 16, 70])
+def test_rows_that_want_no_logits_change_neither_logits_nor_the_cache(runner: CpuRunner, length: int) -> None:
+    """The last layer leaves them out; what it keeps of them is read by the next token."""
+    tokens = prompt(length + 1, 3)
+    one = part(tokens[:-1], 0, [11, 4, 90, 7, 25])
+    every = replace(one, block_table=[30, 8, 51, 66, 2], context=tokens[:-1], num_prompt=length, num_prompt_logprobs=0)
+    none = replace(one, block_table=[40, 41, 42, 43, 44], samples=False)
+    mates = [part(prompt(9, 2), 0, [100], samples=False), part(prompt(9, 4), 0, [101])]
+    found, _ = runner.forward([mates[0], one, none, mates[1], every])
+    assert len(found) == 1 + 1 + length
+    assert np.array_equal(found[0], found[-1])
+    after, _ = runner.forward([part(tokens[-1:], length, list(piece.block_table)) for piece in (one, every, none)])
+    assert np.array_equal(after[0], after[1])
+    assert np.array_equal(after[2], after[1])
+
+
 def test_copied_blocks_give_what_their_originals_give(runner: CpuRunner) -> None:
     """A sequence that goes on in copies, while the originals are overwritten, has the numbers of one that never moved."""
     tokens = prompt(40, 1)

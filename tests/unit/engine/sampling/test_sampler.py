@@ -167,6 +167,30 @@ def test_choose_equal_seed_choice_and_position_draw_equal_tokens_and_each_one_ma
     assert len({drawn(7, 0, 3), drawn(8, 0, 3), drawn(7, 1, 3), drawn(7, 0, 4)}) == 4
 
 
+@pytest.mark.parametrize(
+    "kind", [GREEDY, SamplingParams(seed=3), SamplingParams(temperature=0.7, top_p=0.9, seed=4, logit_bias=((5, 3.0),))]
+)
+@pytest.mark.parametrize("num_right", [0, 1, 3])
+def test_choose_keeps_what_would_have_been_drawn_token_by_token(kind: SamplingParams, num_right: int) -> None:
+    logits = random_logits(6, spread=1.0)
+    alone = [choose(Sampler(), logits[row : row + 1], [replace(part(kind, num_logprobs=2), output_position=row)])[0] for row in range(1, 5)]
+    tokens = [output.token_id for output in alone]
+    drafts = [token_id if at < num_right else (token_id or 0) + 1 for at, token_id in enumerate(tokens[:3])]
+    mates = [part(GREEDY, sequence_id=row) for row in (2, 3)]
+    asked = replace(part(kind, num_logprobs=2), token_ids=[0, *drafts], num_drafts=3, output_position=1)
+    before, output, behind = choose(Sampler(), logits, [mates[0], asked, mates[1]])
+    assert [(each.token_id, each.logprobs) for each in output.drawn] == [(each.token_id, each.logprobs) for each in alone[: num_right + 1]]
+    assert [before.token_id, behind.token_id] == [int(logits[row].argmax()) for row in (0, 5)]
+
+
+def test_choose_stops_before_a_draft_whose_logits_are_not_finite() -> None:
+    logits = random_logits(3)
+    logits[2, 5] = np.inf
+    tokens = [int(row.argmax()) for row in logits[:2]]
+    (output,) = choose(Sampler(), logits, [replace(part(GREEDY), token_ids=[0, *tokens], num_drafts=2)])
+    assert ([each.token_id for each in output.drawn], output.error) == (tokens, None)
+
+
 def test_choose_row_that_is_not_finite_is_an_error_and_spares_the_others() -> None:
     logits = random_logits(3)
     logits[1, 17] = np.nan

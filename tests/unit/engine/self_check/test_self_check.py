@@ -37,7 +37,20 @@ def test_main_sound_model_passes_every_check(home: Path, capsys: pytest.CaptureF
     lines = capsys.readouterr().out.splitlines()
     assert status == 0, lines
     assert [line.split()[1] for line in lines[:-1]] == [
-        *("files", "tokenizer", "runner", "finite", "determinism", "batch", "cache", "chunks", "preemption", "resumption", "blocks"),
+        *(
+            "files",
+            "tokenizer",
+            "runner",
+            "finite",
+            "determinism",
+            "batch",
+            "cache",
+            "chunks",
+            "drafts",
+            "preemption",
+            "resumption",
+            "blocks",
+        ),
         "closeness",
     ]
     assert all(line.startswith("pass  ") for line in lines[:-1])
@@ -117,6 +130,21 @@ def test_check_independence_finds_a_runner_that_minds_where_a_slice_begins() -> 
     found = failed(Faulty(spoil))
     assert {"chunks", "cache hits"} <= found
     assert not found & {"determinism", "batch mates"}
+
+
+def test_check_independence_finds_a_runner_that_minds_what_stands_behind_in_a_slice() -> None:
+    def spoil(step: int, slices: Sequence[SequenceSlice], outputs: list[StepOutput]) -> None:
+        change([output for part, output in zip(slices, outputs, strict=True) if part.num_drafts], 1)
+
+    assert failed(Faulty(spoil)) == {"drafts"}
+
+
+def test_check_independence_finds_a_runner_that_takes_no_draft_but_says_so() -> None:
+    def spoil(step: int, slices: Sequence[SequenceSlice], outputs: list[StepOutput]) -> None:
+        for output in outputs:
+            output.further = []
+
+    assert failed(Faulty(spoil)) == {"drafts"}
 
 
 def test_score_and_finite_report_the_error_of_a_runner() -> None:
