@@ -15,7 +15,17 @@ from tests.harness.tiny_model import NAME
 Scrape = dict[str, Metric]
 
 GAUGES = ["num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "cache_config_info"]
-COUNTERS = ["prompt_tokens", "generation_tokens", "num_preemptions", "corrupted_requests", "prefix_cache_queries", "prefix_cache_hits"]
+COUNTERS = [
+    "prompt_tokens",
+    "generation_tokens",
+    "num_preemptions",
+    "corrupted_requests",
+    "prefix_cache_queries",
+    "prefix_cache_hits",
+    "spec_decode_num_drafts",
+    "spec_decode_num_draft_tokens",
+    "spec_decode_num_accepted_tokens",
+]
 COUNTERS_BY_REASON = {"request_success": "finished_reason", "admission_rejections": "reason"}
 HISTOGRAMS = [
     "time_to_first_token_seconds",
@@ -43,6 +53,9 @@ OURS = {
     "prompt_tokens": "counter",
     "generation_tokens": "counter",
     "num_preemptions": "counter",
+    "spec_decode_num_drafts": "counter",
+    "spec_decode_num_draft_tokens": "counter",
+    "spec_decode_num_accepted_tokens": "counter",
     "discarded_tokens": "counter",
     "corrupted_requests": "counter",
     "failed_runs": "counter",

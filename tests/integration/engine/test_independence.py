@@ -1,5 +1,5 @@
-"""An answer depends on its request alone: not on batch mates, on when it came, on cut prompts, drafts, preemption or cached blocks, nor on how
-much of it another replica had made before. On the CPU kernels for fifty prompts; the other paths have some of them.
+"""An answer depends on its request alone: not on batch mates, on when it came, on cut prompts, drafts, preemption or cached blocks, nor on
+how much of it another replica had made before. On the CPU kernels for fifty prompts; the other paths have some of them.
 """
 
 from collections.abc import Iterator

@@ -11,6 +11,7 @@ from services.engine.batch_load import BatchLoad
 from services.engine.load import ReplicaLoad
 from services.engine.metrics import EngineMetrics, LoadCollector
 from services.engine.outcome import AttemptEnd, Counts, Failed, Finished
+from services.engine.plan import StepEvents
 from services.engine.reports import StepReport
 from services.engine.sequence import EndReason
 
@@ -123,6 +124,20 @@ def test_failed_runs_are_counted(registry: CollectorRegistry) -> None:
     metrics.step(StepReport(1, num_tokens=1, num_failed_runs=3))
     metrics.step(StepReport(2, num_tokens=1))
     assert value(registry, "inferway_engine_failed_runs_total") == 3
+
+
+def test_drafts_are_counted_under_both_names(registry: CollectorRegistry) -> None:
+    metrics = EngineMetrics(registry, "m")
+    assert value(registry, "vllm:spec_decode_num_drafts_total") == 0
+    for events in (
+        StepEvents(num_drafts=2, num_draft_tokens=9, num_accepted_tokens=5),
+        StepEvents(),
+        StepEvents(num_drafts=1, num_draft_tokens=2),
+    ):
+        metrics.step(StepReport(1, events, num_tokens=12))
+    for prefix in ("inferway_engine_", "vllm:"):
+        found = [value(registry, f"{prefix}spec_decode_num_{name}_total") for name in ("drafts", "draft_tokens", "accepted_tokens")]
+        assert found == [3, 11, 5]
 
 
 def test_turns_without_a_step_are_no_steps(registry: CollectorRegistry) -> None:
