@@ -136,6 +136,23 @@ def test_prompt_logprobs_are_computed_not_found_and_what_is_computed_twice_is_ke
     assert bench.pool.num_cached == num_cached
 
 
+def test_prompt_logprobs_of_a_prompt_that_was_half_computed_when_preempted_are_given_once_each() -> None:
+    bench = Bench(num_blocks=6, max_num_sequences=2, max_step_tokens=2)
+    young = make(2, list(range(50, 62)), 1, num_prompt_logprobs=0)
+    bench.add(make(1, PROMPT[:4], 12), young)
+    given: list[int] = []
+    given_at_preemption = None
+    while bench.batcher.has_work:
+        plan = bench.batcher.schedule(0.0)
+        if bench.batcher.load().num_preemptions and given_at_preemption is None:
+            given_at_preemption = len(given)
+        bench.runner.copy_blocks(plan.copies)
+        for event in bench.batcher.postprocess(plan, bench.runner.step(plan.slices)).prompt_logprobs:
+            given += [position.token_id for position in event.logprobs]
+    assert given_at_preemption in range(1, 11)
+    assert given == young.token_ids[1:12]
+
+
 def test_of_equal_blocks_that_two_computed_both_use_one() -> None:
     bench = Bench(max_step_tokens=32)
     bench.add(make(1, max_output_tokens=9), make(2, max_output_tokens=9, num_prompt_logprobs=0))
@@ -254,6 +271,22 @@ def test_events_name_runs_of_blocks_in_the_order_of_what_happened() -> None:
     assert removed == Removed((behind.hashes[0], stored.hashes[1]))
     assert isinstance(new, Stored)
     assert new.parent == b""
+
+
+def test_events_of_one_step_are_one_run_per_prompt_and_begin_where_it_branches_off() -> None:
+    bench = Bench(max_step_tokens=64)
+    bench.add(make(1, PROMPT[:9], 1))
+    (common,) = events_of(bench)
+    assert isinstance(common, Stored)
+    others = [[*PROMPT[:4], *range(30, 39)], [*PROMPT[:8], *range(40, 49)], list(range(60, 69))]
+    bench.add(*(make(number, tokens, 1) for number, tokens in enumerate(others, 2)))
+    stored = events_of(bench)
+    assert all(isinstance(event, Stored) for event in stored)
+    assert [(event.parent, len(event.hashes)) for event in stored if isinstance(event, Stored)] == [
+        (common.hashes[0], 2),
+        (common.hashes[1], 2),
+        (b"", 2),
+    ]
 
 
 def test_events_of_unsound_numbers_remove_children_first() -> None:
