@@ -16,6 +16,8 @@ from bench.shape import Point, Shape
 _MAX_TRIES = 3
 _LONG_S = 20.0
 """A run as long as this is not made again: disturbances are a smaller part of it, and a session has to end."""
+_NUM_FILLING = 6
+"""Requests that bring a shared beginning into the cache before a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,8 @@ class Rounds:
     def _point(self, point: Point, repeats: int) -> list[Row]:
         runs: dict[str, list[Run]] = {one.name: [] for one in self.contenders}
         for repeat in range(repeats):
-            group = [one for one in self.contenders if self.takes_part(one.name, point)]
+            group = [one for one in self.contenders if self.takes_part(one.name, point) and not _is_long(runs[one.name])]
+            first_serial = self._next(_MAX_TRIES * _num_prompts(point))
             for one in group if repeat % 2 == 0 else group[::-1]:
                 try:
                     wake(one)
@@ -63,34 +66,35 @@ class Rounds:
                     self.say(f"! {error}; it is left out from now on")
                     self.contenders = [other for other in self.contenders if other is not one]
                     continue
-                run = self._cleanest(one, point)
+                run = self._cleanest(one, point, first_serial)
                 processes.freeze(one.processes())
                 runs[one.name].append(run)
                 self.say(_line(point, one, run))
         return [row_of(one.name, one.numerics, point, runs[one.name]) for one in self.contenders if runs[one.name]]
 
-    def _cleanest(self, one: Contender, point: Point) -> Run:
-        """One undisturbed run, or the least disturbed of several."""
+    def _cleanest(self, one: Contender, point: Point, first_serial: int) -> Run:
+        """One undisturbed run, or the least disturbed of several. Prompts are numbered from `first_serial`: the same for every server."""
         tries: list[Run] = []
-        while len(tries) < _MAX_TRIES:
-            self._fill_cache(one, point)
+        for attempt in range(_MAX_TRIES):
+            serial = first_serial + attempt * _num_prompts(point)
+            self._fill_cache(one, point, serial + point.num_requests)
             is_quiet = processes.wait_until_quiet(one.processes, self.quiet.limit, self.quiet.patience_s)
-            tries.append(self._run(one, point))
-            is_final = not is_quiet or tries[-1].outcome.wall_s > _LONG_S or time.monotonic() > self.deadline_s
+            tries.append(self._run(one, point, serial))
+            is_final = not is_quiet or _is_long(tries) or time.monotonic() > self.deadline_s
             if is_final or tries[-1].foreign_share < self.quiet.limit:
                 break
         return min(tries, key=lambda run: run.foreign_share)
 
-    def _fill_cache(self, one: Contender, point: Point) -> None:
+    def _fill_cache(self, one: Contender, point: Point, first_serial: int) -> None:
         """Where prompts share a beginning it has been computed before, as that of a system prompt has."""
         if point.shape.shared:
             shape = Shape(point.shape.prompt, point.shape.shared, 1)
-            asyncio.run(run_point(one.target(), Point(shape, 1), self._next(4)))
+            asyncio.run(run_point(one.target(), Point(shape, 1), first_serial))
 
-    def _run(self, one: Contender, point: Point) -> Run:
+    def _run(self, one: Contender, point: Point, first_serial: int) -> Run:
         group = one.processes()
         drafts, cpu, before = one.drafts(), processes.cpu_by_part_s(group), CpuReading.take(group)
-        outcome = asyncio.run(run_point(one.target(), point, self._next(point.num_requests)))
+        outcome = asyncio.run(run_point(one.target(), point, first_serial))
         foreign = before.foreign_share(CpuReading.take(one.processes()))
         after = processes.cpu_by_part_s(group)
         shares = {part: round((used - cpu.get(part, 0.0)) / outcome.wall_s, 3) for part, used in after.items()}
@@ -101,6 +105,15 @@ class Rounds:
         """Prompt numbers that no server has seen."""
         self._serial += count
         return self._serial - count
+
+
+def _num_prompts(point: Point) -> int:
+    """Of one try of a run."""
+    return point.num_requests + _NUM_FILLING
+
+
+def _is_long(runs: Sequence[Run]) -> bool:
+    return bool(runs) and runs[-1].outcome.wall_s > _LONG_S
 
 
 def _line(point: Point, one: Contender, run: Run) -> str:

@@ -51,10 +51,12 @@ class Point:
 
     @property
     def num_requests(self) -> int:
-        """Two waves, so that the second meets a running batch; one where that is much to compute, since a point must end."""
+        """Two waves, so that the second meets a running batch; one where that is much to compute, since a point must end.
+
+        Some at the least: how well guesses of tokens do hangs on the prompt.
+        """
         is_much = self.shape.prompt - self.shape.shared > 512 or self.shape.prompt * self.concurrency > 16384
-        waves = 1 if is_much else 2
-        return max(3, waves * self.concurrency)
+        return max(3, self.concurrency) if is_much else max(6, 2 * self.concurrency)
 
     def __str__(self) -> str:
         return f"{self.shape}@{self.concurrency}"
