@@ -8,7 +8,9 @@ LLAMA_CPP_NGRAM, VLLM_NGRAM = "llama.cpp-ngram", "vllm-ngram"
 TEXT = tuple(Point.parse(f"text:128:0:64@{concurrency}") for concurrency in (1, 8, 32))
 """Beside the points of the marks, all of whose prompts are random ids."""
 _FEW = {Point.parse(f"128:0:64@{concurrency}") for concurrency in (1, 8, 32)} | {Point.parse("1024:0:64@8"), *TEXT}
-_ONLY = {PLAIN: _FEW}
+_ALONE = {point for point in (*marks.points(), *TEXT) if point.concurrency == 1}
+_ONLY = {PLAIN: _FEW, "llama.cpp": {*marks.points(), *TEXT[:2]}, LLAMA_CPP_NGRAM: _ALONE}
+"""llama.cpp's guesses win at one request in flight; with more, and at 32 with text, vLLM is faster than it with and without them."""
 
 
 def points(is_quick: bool, with_text: bool) -> list[Point]:

@@ -11,7 +11,13 @@ def test_points_are_those_of_the_marks_and_where_wanted_some_of_text() -> None:
 
 def test_server_that_is_judged_is_measured_everywhere() -> None:
     everywhere = [*marks.points(), *plan.TEXT]
-    assert all(plan.takes_part(name, point) for name in ("inferway", "inferway 15-bit", "llama.cpp", "vllm") for point in everywhere)
+    assert all(plan.takes_part(name, point) for name in ("inferway", "inferway 15-bit", "vllm", "vllm-ngram") for point in everywhere)
+    assert all(plan.takes_part("llama.cpp", point) for point in marks.points())
+
+
+def test_peer_whose_guesses_win_for_one_request_guesses_there() -> None:
+    measured = [str(point) for point in [*marks.points(), *plan.TEXT] if plan.takes_part("llama.cpp-ngram", point)]
+    assert measured == ["128:0:64@1", "1024:0:64@1", "1024:768:64@1", "text:128:0:64@1"]
 
 
 def test_ours_without_speculation_is_measured_at_some_points_of_both_kinds() -> None:
