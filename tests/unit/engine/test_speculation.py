@@ -68,6 +68,14 @@ def test_drafts_go_no_further_than_the_answer_may() -> None:
     assert (bench.ends[1].reason, len(bench.outputs[1])) == (EndReason.LENGTH, 4)
 
 
+def test_drafts_go_no_further_than_the_context() -> None:
+    bench = drafting(max_drafts=9, max_step_tokens=1000, num_blocks=300)
+    bench.add(rehearsed(1, num_prompt=994, max_output_tokens=50))
+    bench.step()
+    assert [(part.start, len(part.token_ids)) for part in bench.step().slices] == [(994, 5)]
+    assert (bench.ends[1].reason, len(bench.outputs[1])) == (EndReason.LENGTH, 6)
+
+
 def test_drafts_leave_half_of_the_budget_to_prompts() -> None:
     bench = drafting(max_drafts=9, max_step_tokens=12)
     bench.add(rehearsed(1, max_output_tokens=50), rehearsed(2, max_output_tokens=50))
