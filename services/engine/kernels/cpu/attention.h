@@ -33,6 +33,15 @@ INFERWAY_INLINE F32 power_of_two(const F32& x) {
     return where_less(x, low, fill(0.0f), series * bits<F32>(power));
 }
 
+// Keys and values of one sequence and head, of positions 0 .. reach - 1.
+struct Past {
+    const int32_t* table;
+    int head, reach;
+};
+
+// To the second cache: the first is too small for what is on its way.
+INFERWAY_INLINE void fetch(const uint8_t* cell) { __builtin_prefetch(cell, 0, 2); }
+
 // One query row: a head of a token.
 struct QueryRow {
     const float* query;  // rotated and scaled so that scores are logarithms to base two
@@ -61,6 +70,7 @@ struct Attention {
     const KvLayer<Kv>& kv;
     const int32_t* table;
     int head;
+    const Past& next;  // what this thread is likely to want after this
     AttentionTile<Kv>& tile;
     const QueryRow* rows = nullptr;
     int least = 0, reach = 0;  // keys that every row sees, that any row sees
@@ -113,19 +123,23 @@ struct Attention {
         const int words = kv.dim / kPer;
         for (int key = 0; key < count; key += kColumns * kLanes) {
             const uint8_t* cells[kColumns];
+            const uint8_t* values[kColumns];
             const float* scales[kColumns];
             Sum sums[kColumns][kRows];
             INFERWAY_UNROLL for (int c = 0; c < kColumns; c++) {
                 const int position = first + std::min(key + c * kLanes, (count - 1) / kLanes * kLanes);
                 const int block = table[position / kv.block_size], offset = position % kv.block_size;
                 cells[c] = kv.key_cells(block, head, offset);
+                values[c] = kv.value_cells(block, head, offset);
                 scales[c] = kv.key_scales(block, head, offset);
                 INFERWAY_UNROLL for (int r = 0; r < kRows; r++) sums[c][r] = Sum{};
             }
-            for (int word = 0; word < words; word++)
+            for (int word = 0; word < words; word++) {
+                INFERWAY_UNROLL for (int c = 0; c < kColumns; c++) fetch(values[c] + word * kCell);
                 INFERWAY_UNROLL for (int r = 0; r < kRows; r++)
                     INFERWAY_UNROLL for (int c = 0; c < kColumns; c++)
                         sums[c][r] = Kv::key_dot(sums[c][r], cells[c] + word * kCell, tile.queries[r][word]);
+            }
             INFERWAY_UNROLL for (int c = 0; c < kColumns; c++)
                 INFERWAY_UNROLL for (int r = 0; r < kRows; r++) keep_score(r, first, key + c * kLanes, sums[c][r], scales[c]);
         }
@@ -219,7 +233,11 @@ struct Attention {
         for (int start = 0; start < words; start += kLanes / kPer) {
             const int position = first + start * kPer, end = std::min(words, start + kLanes / kPer);
             const uint8_t* cells = kv.value_cells(table[position / kv.block_size], head, position % kv.block_size);
-            for (int word = start; word < end; word++, cells += stride) add(cells, word);
+            const uint8_t* ahead = keys_ahead(position, cells) + column * kCell;
+            for (int word = start; word < end; word++, cells += stride, ahead += stride) {
+                INFERWAY_UNROLL for (int c = 0; c < kColumns; c++) fetch(ahead + c * kCell);
+                add(cells, word);
+            }
         }
         if (last) add(last, words);
         INFERWAY_UNROLL for (int c = 0; c < kColumns; c++)
@@ -234,6 +252,14 @@ struct Attention {
             }
     }
 
+    // The keys that are wanted a chunk later: this past's, or else the next one's; `none` where there are none.
+    const uint8_t* keys_ahead(int position, const uint8_t* none) const {
+        const bool mine = position + kChunk < reach;
+        const int at = mine ? position + kChunk : position % kChunk;
+        if (at >= (mine ? reach : next.reach)) return none;
+        return kv.key_cells((mine ? table : next.table)[at / kv.block_size], mine ? head : next.head, at % kv.block_size);
+    }
+
     // The cells of a position whose right neighbour is a stranger's, with zeros in its place.
     void copy_first_of_pairs(int position, uint8_t* to) const {
         const int offset = position % kv.block_size, group = offset / kLanes * kLanes, columns = kv.dim / kLanes;
@@ -244,9 +270,9 @@ struct Attention {
 
 // Any number of rows of one sequence and one KV head.
 template <class Kv>
-inline void attend(const KvLayer<Kv>& kv, const int32_t* table, int head, const QueryRow* rows, int count) {
+inline void attend(const KvLayer<Kv>& kv, const int32_t* table, int head, const Past& next, const QueryRow* rows, int count) {
     AttentionTile<Kv> tile;
-    Attention<Kv>{kv, table, head, tile}.run_all(rows, count);
+    Attention<Kv>{kv, table, head, next, tile}.run_all(rows, count);
 }
 
 }  // namespace inferway

@@ -112,7 +112,7 @@ class Network {
                     rotate_or_keep<kDim>(layer, row, head, &buffers_.qkv[size_t(row) * width + head * kDim]);
         });
         with_kv<kDim>(layer, [&](const auto& kv) {
-            each(member, Part::kAttention, used.items, [&](int item) { attend_item<kDim>(kv, buffers_.items[item]); });
+            each(member, Part::kAttention, used.items, [&](int item) { attend_item<kDim>(kv, item, used.items); });
         });
         if constexpr (kDim % kGroup)
             each(member, Part::kRound, used.rows, [&](int row) { round_heads(row, 0, shape_.heads * kDim); });
@@ -225,7 +225,9 @@ class Network {
     }
 
     template <int kDim, class Kv>
-    void attend_item(const KvLayer<Kv>& kv, const AttentionItem& item) {
+    void attend_item(const KvLayer<Kv>& kv, int index, int num_items) {
+        const AttentionItem& item = buffers_.items[index];
+        const Past next = past_of(std::min(index + team_.size(), num_items - 1));  // threads take items in turns, more or less
         const int group = shape_.heads / shape_.kv_heads, width = (shape_.heads + 2 * shape_.kv_heads) * kDim, heads_width = shape_.heads * kDim;
         std::array<QueryRow, kMaxShared> rows;
         int used = 0;
@@ -233,7 +235,7 @@ class Network {
             for (int head = item.head * group; head < (item.head + 1) * group; head++)
                 rows[used++] = {&buffers_.qkv[size_t(row) * width + head * kDim], &buffers_.attended[size_t(row) * heads_width + head * kDim],
                                 buffers_.row_position[row] + 1};
-        attend(kv, table(item.first_row), item.head, rows.data(), used);
+        attend(kv, table(item.first_row), item.head, next, rows.data(), used);
         if constexpr (kDim % kGroup == 0)
             for (int row = item.first_row; row < item.first_row + item.num_rows; row++) round_heads(row, item.head * group * kDim, group * kDim);
     }
@@ -270,6 +272,11 @@ class Network {
     KvLayer<Kv> kv_layer(int layer) const {
         const size_t size = size_t(shape_.num_blocks) * shape_.block_size * shape_.kv_heads * KvLayer<Kv>::token_bytes(kDim);
         return {kv_ + 2 * layer * size, kv_ + (2 * layer + 1) * size, shape_.kv_heads, shape_.block_size, kDim};
+    }
+
+    Past past_of(int index) const {
+        const AttentionItem& item = buffers_.items[index];
+        return {table(item.first_row), item.head, buffers_.row_position[item.first_row + item.num_rows - 1] + 1};
     }
 
     const int32_t* table(int row) const { return call_.tables + call_.slices[buffers_.row_slice[row]].table; }
