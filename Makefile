@@ -64,7 +64,7 @@ verify-compose: setup ## deploy/compose on a container engine, with the README's
 bench-peers: setup ## install llama.cpp and vLLM below .bench, to be measured beside
 	@$(BIN)/python -m bench.peers
 
-bench-engine: bench-peers ## our mesh beside the peers, in turns; ARGS=--quick takes five minutes
+bench-engine: bench-peers ## our mesh beside the peers, in turns; ARGS=--quick takes eight minutes
 	@$(BIN)/python -m bench.engine $(ARGS)
 
 size: setup ## files, lines and function sizes per package
