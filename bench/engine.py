@@ -133,7 +133,7 @@ def run(given: argparse.Namespace, say: Callable[[str], None]) -> Result:
         takes_part = plan.takes_part if given.points is None else plan.everywhere
         rounds = Rounds(running, Quiet(given.quiet, given.patience_s), say, deadline, takes_part)
         for point in given.points or plan.points(given.quick, given.text):
-            result.rows += rounds.measure([point], repeats)
+            result.rows += rounds.measure([point], 1 if point.shape.is_text and not given.points else repeats)
             result.write()
         for one in rounds.contenders:
             if plan.has_looks(one.name) and not given.no_looks:

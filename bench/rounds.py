@@ -15,9 +15,11 @@ from bench.shape import Point, Shape
 
 _MAX_TRIES = 3
 _LONG_S = 20.0
-"""A run as long as this is not made again: disturbances are a smaller part of it, and a session has to end."""
+"""A run as long as this is not made again when it was disturbed: that is a smaller part of it, and a session has to end."""
+_ONCE_S = 12.0
+"""Who takes as long as this for a point is measured there once, for the same reason."""
 _NUM_FILLING = 6
-"""Requests that bring a shared beginning into the cache before a run."""
+"""Most requests that bring a shared beginning into the cache before a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class Rounds:
     def _point(self, point: Point, repeats: int) -> list[Row]:
         runs: dict[str, list[Run]] = {one.name: [] for one in self.contenders}
         for repeat in range(repeats):
-            group = [one for one in self.contenders if self.takes_part(one.name, point) and not _is_long(runs[one.name])]
+            group = [one for one in self.contenders if self.takes_part(one.name, point) and not _is_long(runs[one.name], _ONCE_S)]
             first_serial = self._next(_MAX_TRIES * _num_prompts(point))
             for one in group if repeat % 2 == 0 else group[::-1]:
                 try:
@@ -80,7 +82,7 @@ class Rounds:
             self._fill_cache(one, point, serial + point.num_requests)
             is_quiet = processes.wait_until_quiet(one.processes, self.quiet.limit, self.quiet.patience_s)
             tries.append(self._run(one, point, serial))
-            is_final = not is_quiet or _is_long(tries) or time.monotonic() > self.deadline_s
+            is_final = not is_quiet or _is_long(tries, _LONG_S) or time.monotonic() > self.deadline_s
             if is_final or tries[-1].foreign_share < self.quiet.limit:
                 break
         return min(tries, key=lambda run: run.foreign_share)
@@ -112,8 +114,8 @@ def _num_prompts(point: Point) -> int:
     return point.num_requests + _NUM_FILLING
 
 
-def _is_long(runs: Sequence[Run]) -> bool:
-    return bool(runs) and runs[-1].outcome.wall_s > _LONG_S
+def _is_long(runs: Sequence[Run], limit_s: float) -> bool:
+    return bool(runs) and runs[-1].outcome.wall_s > limit_s
 
 
 def _line(point: Point, one: Contender, run: Run) -> str:

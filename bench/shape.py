@@ -56,7 +56,8 @@ class Point:
         Some at the least: how well guesses of tokens do hangs on the prompt.
         """
         is_much = self.shape.prompt - self.shape.shared > 512 or self.shape.prompt * self.concurrency > 16384
-        return max(3, self.concurrency) if is_much else max(6, 2 * self.concurrency)
+        least = 12 if self.shape.is_text else 3 if self.shape.prompt > 512 else 6
+        return max(least, self.concurrency if is_much else 2 * self.concurrency)
 
     def __str__(self) -> str:
         return f"{self.shape}@{self.concurrency}"

@@ -27,5 +27,14 @@ def test_point_without_requests_in_flight_is_refused(text: str) -> None:
 
 
 def test_two_waves_of_short_prompts_and_one_of_long_ones() -> None:
-    wanted = {"128:0:64@8": 16, "1024:0:64@8": 8, "1024:768:64@8": 16, "1024:768:64@32": 32, "128:0:64@1": 6, "1024:0:64@1": 3}
+    wanted = {
+        "128:0:64@8": 16,
+        "1024:0:64@8": 8,
+        "1024:768:64@8": 16,
+        "1024:768:64@32": 32,
+        "128:0:64@1": 6,
+        "1024:0:64@1": 3,
+        "1024:768:64@1": 3,
+        "text:128:0:64@1": 12,
+    }
     assert {text: Point.parse(text).num_requests for text in wanted} == wanted
