@@ -1,9 +1,12 @@
 """What a version folder says about a llama network, whoever computes it."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+from safetensors import SafetensorError, safe_open
 
 from services.kit.model_store import CONFIG, WEIGHTS, ModelCorruptError, ModelVersion
 
@@ -46,11 +49,20 @@ def read_config(version: ModelVersion) -> LlamaConfig:
             tied=bool(fields["tie_word_embeddings"]),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise ModelCorruptError(f"{version.name} {version.version}: {CONFIG} does not describe a llama network") from error
+        raise ModelCorruptError(f"{version.name} {version.version}: {CONFIG} does not describe a llama network: {error}") from error
 
 
-def checked_tensors(file: Any, version: ModelVersion) -> Callable[..., Any]:
-    """Reads tensors of an open safetensors file by name and expected shape; ModelCorruptError when one is missing or misshapen."""
+@contextmanager
+def open_weights(version: ModelVersion, framework: str) -> Iterator[Callable[..., Any]]:
+    """Reads tensors by name and expected shape; ModelCorruptError when one is missing or misshapen, or the file is no safetensors file."""
+    try:
+        with safe_open(version.file(WEIGHTS), framework=framework) as file:
+            yield _checked_tensors(file, version)
+    except SafetensorError as error:
+        raise ModelCorruptError(f"{version.name} {version.version}: {WEIGHTS} is not a safetensors file: {error}") from error
+
+
+def _checked_tensors(file: Any, version: ModelVersion) -> Callable[..., Any]:
     names = frozenset(file.keys())
 
     def read(name: str, *shape: int) -> Any:

@@ -4,11 +4,10 @@ import logging
 from collections.abc import Callable
 
 import numpy as np
-from safetensors import safe_open
 
 from services.engine.cpu_runner.native import LANES, Floats, Kernels, PackedLayer, PackedWeights
 from services.engine.cpu_runner.packed_file import PackedFileError, read_packed, write_packed
-from services.engine.llama import LlamaConfig, checked_tensors
+from services.engine.llama import LlamaConfig, open_weights
 from services.kit.model_store import WEIGHTS, ModelVersion
 
 logger = logging.getLogger(__name__)
@@ -44,8 +43,7 @@ def load_weights(version: ModelVersion, config: LlamaConfig, kernels: Kernels, b
 
 def pack_weights(version: ModelVersion, config: LlamaConfig, kernels: Kernels) -> PackedWeights:
     """Read, check and pack the weights of a verified `version`, one after the other."""
-    with safe_open(version.file(WEIGHTS), framework="numpy") as file:
-        tensor = checked_tensors(file, version)
+    with open_weights(version, "numpy") as tensor:
 
         def read(name: str, *shape: int) -> Floats:
             return np.ascontiguousarray(tensor(name, *shape), dtype=np.float32)

@@ -13,7 +13,7 @@ from services.engine.self_check.folder import check_files, check_tokenizer
 from services.engine.self_check.independence import NUM_BLOCKS, check_independence
 from services.engine.self_check.numbers import check_closeness, check_finite, score
 from services.kit.errors import InferwayError
-from services.kit.model_store import TOKENIZER, ModelStore, ModelVersion
+from services.kit.model_store import TOKENIZER, ModelCorruptError, ModelStore, ModelVersion
 
 FLAG = "--self-check"
 _TEXT = (
@@ -25,6 +25,8 @@ _TEXT = (
     "each. Most of them ask the same: what happens when somebody puts a hand between the stones? The miller always gives the same "
     "answer. He takes a walnut out of his pocket, drops it into the hopper, and lets them listen."
 )
+_LEAST_TOKENS = 135
+"""As far into the text as prompts of `check_independence` reach."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -60,11 +62,16 @@ def _check(findings: Findings, name: str, settings: RunnerSettings) -> None:
     if not check_tokenizer(findings, version, ids, _TEXT):
         return
     ids = ids[: version.max_context_tokens]
+    if len(ids) < _LEAST_TOKENS:
+        findings.add(
+            "context", False, f"{len(ids)} tokens of text fit the context of {version.max_context_tokens}; the checks need {_LEAST_TOKENS}"
+        )
+        return
     runner = make_runner(name, settings)
     findings.add("runner", True, runner.info.quality)
     try:
         scores = score(runner, ids)
-        if not check_finite(findings, scores) or isinstance(scores, str):
+        if not check_finite(findings, scores, runner.info.vocab_size) or isinstance(scores, str):
             return
         check_independence(findings, runner, ids)
     finally:
@@ -79,7 +86,11 @@ def _check(findings: Findings, name: str, settings: RunnerSettings) -> None:
 def _text_ids(version: ModelVersion) -> list[int]:
     from tokenizers import Tokenizer  # Not before: a replica that only serves needs none.
 
-    ids: list[int] = Tokenizer.from_str(version.read(TOKENIZER).decode()).encode(_TEXT, add_special_tokens=False).ids
+    document = version.read(TOKENIZER)
+    try:
+        ids: list[int] = Tokenizer.from_str(document.decode()).encode(_TEXT, add_special_tokens=False).ids
+    except Exception as error:  # The library raises nothing more special.
+        raise ModelCorruptError(f"{version.name} {version.version}: {TOKENIZER} is no tokenizer: {error}") from error
     return ids
 
 

@@ -15,6 +15,7 @@ _LEAST_SAME = 0.93
 _MAX_DIVERGENCE = 0.02
 """Kullback-Leibler, in nats."""
 _CHUNK = 128
+_MAX_EXPONENT = 500.0
 
 
 def score(runner: ModelRunner, token_ids: Sequence[int]) -> list[TokenLogprobs] | str:
@@ -31,12 +32,14 @@ def score(runner: ModelRunner, token_ids: Sequence[int]) -> list[TokenLogprobs] 
     return found
 
 
-def check_finite(findings: Findings, scores: list[TokenLogprobs] | str) -> bool:
-    """All numbers of the text are finite."""
+def check_finite(findings: Findings, scores: list[TokenLogprobs] | str, vocab_size: int) -> bool:
+    """All numbers of the text are finite. A model for which a guess would be better passes, but is told of."""
     if isinstance(scores, str):
         return findings.add("finite", False, scores)
     finite = all(math.isfinite(each.logprob) and all(math.isfinite(logprob) for _, logprob in each.top) for each in scores)
-    return findings.add("finite", finite and bool(scores), f"{len(scores)} positions, perplexity {_perplexity(scores):.3f}")
+    perplexity = _perplexity(scores)
+    doubt = "; a guess is better: do tokenizer and weights belong together?" if perplexity > vocab_size else ""
+    return findings.add("finite", finite and bool(scores), f"{len(scores)} positions, perplexity {perplexity:.3f}{doubt}")
 
 
 def check_closeness(findings: Findings, scores: list[TokenLogprobs], reference: list[TokenLogprobs]) -> bool:
@@ -54,7 +57,8 @@ def check_closeness(findings: Findings, scores: list[TokenLogprobs], reference: 
 
 
 def _perplexity(scores: Sequence[TokenLogprobs]) -> float:
-    return math.exp(-_mean([each.logprob for each in scores]))
+    # Beyond this no number says more, and the largest there is would be an error.
+    return math.exp(min(-_mean([each.logprob for each in scores]), _MAX_EXPONENT))
 
 
 def _mean(values: Sequence[float]) -> float:

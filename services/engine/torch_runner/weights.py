@@ -4,12 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
-from services.engine.llama import LlamaConfig, checked_tensors
+from services.engine.llama import LlamaConfig, open_weights
 from services.engine.torch_runner.linear import Linear, make_linear
-from services.kit.model_store import WEIGHTS, ModelVersion
+from services.kit.model_store import ModelVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +35,7 @@ class LlamaWeights:
 
 def load_weights(version: ModelVersion, config: LlamaConfig, device: torch.device, dtype: torch.dtype) -> LlamaWeights:
     """Read, check and lay out the weights; `version` must have been verified. ModelCorruptError when a weight is missing or misshapen."""
-    with safe_open(version.file(WEIGHTS), framework="pt") as file:
-        tensor = checked_tensors(file, version)
+    with open_weights(version, "pt") as tensor:
 
         def read(name: str, *shape: int) -> Tensor:
             found: Tensor = tensor(name, *shape)

@@ -36,25 +36,10 @@ def test_main_sound_model_passes_every_check(home: Path, capsys: pytest.CaptureF
     status = main(["--self-check", "tiny", "--home", str(home), "--runner", runner])
     lines = capsys.readouterr().out.splitlines()
     assert status == 0, lines
-    assert [line.split()[1] for line in lines[:-1]] == [
-        *(
-            "files",
-            "tokenizer",
-            "runner",
-            "finite",
-            "determinism",
-            "batch",
-            "cache",
-            "chunks",
-            "drafts",
-            "preemption",
-            "resumption",
-            "blocks",
-        ),
-        "closeness",
-    ]
+    names = "files tokenizer runner finite determinism batch cache chunks drafts preemption resumption blocks closeness"
+    assert [line.split()[1] for line in lines[:-1]] == names.split()
     assert all(line.startswith("pass  ") for line in lines[:-1])
-    assert lines[-1] == "12 of 12 checks passed"
+    assert lines[-1] == "13 of 13 checks passed"
 
 
 def test_main_altered_weights_fail_before_anything_is_loaded(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,9 +137,9 @@ def test_score_and_finite_report_the_error_of_a_runner() -> None:
         outputs[0].error = "the model's logits are not finite"
 
     findings = Findings()
-    assert not check_finite(findings, score(Faulty(spoil), TEXT))
+    assert not check_finite(findings, score(Faulty(spoil), TEXT), 200)
     assert "not finite" in findings.found[0].detail
-    assert not check_finite(findings, [TokenLogprobs(1, math.nan)])
+    assert not check_finite(findings, [TokenLogprobs(1, math.nan)], 200)
 
 
 def shifted(by: float) -> list[TokenLogprobs]:
