@@ -67,8 +67,11 @@ class EventConsumer(Protocol):
     async def partitions(self, topic: str) -> tuple[int, ...]:
         """Partition numbers of the topic; empty while it does not exist. Raises EventsUnavailable."""
 
-    async def topic_id(self, topic: str) -> str | None:
-        """Identity of this incarnation of the topic (KIP-516): it changes when the topic is re-created. None when the broker has none."""
+    async def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """Identity of this incarnation of each topic (KIP-516): it changes when the topic is re-created.
+
+        Without those that do not exist or have none. Raises EventsUnavailable.
+        """
 
     async def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Reads these partitions, and only these, from these offsets on. Raises EventsUnavailable."""

@@ -19,7 +19,7 @@ class MeteringConfig:
     port: int = 0
     metrics_port: int | None = None
     max_batch_records: int = 500
-    check_log_s: float = 3.0
+    check_log_s: float = 5.0
     drain_timeout_s: float = 10.0
     log_level: str = "INFO"
     otlp_endpoint: str | None = None

@@ -28,7 +28,7 @@ class IngestSettings:
     topics: tuple[str, ...]
     max_batch_records: int = 500
     poll_s: float = 1.0
-    check_log_s: float = 3.0
+    check_log_s: float = 5.0
     retry_s: float = 0.5
 
 
@@ -75,8 +75,8 @@ class Ingest:
 
     async def _assign(self) -> None:
         offsets: dict[TopicPartition, int] = {}
+        self._topic_ids = await self._present_topic_ids()
         for topic in self._settings.topics:
-            self._topic_ids[topic] = await self._consumer.topic_id(topic) or ""
             partitions = [TopicPartition(topic, number) for number in await self._consumer.partitions(topic)]
             begin = await self._consumer.beginning_offsets(partitions)
             end = await self._consumer.end_offsets(partitions)
@@ -110,7 +110,7 @@ class Ingest:
             for batch in self._batches(received):
                 await self._apply(batch)
             if self._clock.monotonic() >= next_check:
-                if await self._topic_was_replaced():
+                if await self._present_topic_ids() != self._topic_ids:
                     return
                 await self._measure_lag()
                 next_check = self._clock.monotonic() + self._settings.check_log_s
@@ -120,11 +120,9 @@ class Ingest:
         self._metrics.count(applied)
         self._on_applied(applied)
 
-    async def _topic_was_replaced(self) -> bool:
-        for topic in self._settings.topics:
-            if (await self._consumer.topic_id(topic) or "") != self._topic_ids[topic]:
-                return True
-        return False
+    async def _present_topic_ids(self) -> dict[str, str]:
+        """Of all topics that are read; empty for one without."""
+        return dict.fromkeys(self._settings.topics, "") | await self._consumer.topic_ids(self._settings.topics)
 
     async def _measure_lag(self) -> None:
         stored = await self._ledger.call(lambda ledger: ledger.positions())

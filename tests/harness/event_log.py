@@ -1,7 +1,7 @@
 """An event log in memory that implements EventConsumer and can do what brokers do to their readers: go away, be cut, be made anew."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from services.kit.events import EventsUnavailable, OffsetOutOfRange, ReceivedRecord, TopicPartition
 
@@ -48,10 +48,10 @@ class MemoryLog:
         self._check()
         return tuple(partition.partition for partition in self._logs if partition.topic == topic)
 
-    async def topic_id(self, topic: str) -> str | None:
+    async def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         """See EventConsumer."""
         self._check()
-        return self._ids[topic]
+        return {topic: self._ids[topic] for topic in topics}
 
     async def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
         """See EventConsumer."""

@@ -91,14 +91,15 @@ async def test_topic_id_changes_when_the_topic_is_made_anew(
     broker: TansuBroker, settings: KafkaSettings, open_consumer: Callable[[], KafkaConsumer]
 ) -> None:
     consumer = open_consumer()
-    first = await consumer.topic_id(TOPIC)
-    assert first == await consumer.topic_id(TOPIC)
-    assert await consumer.topic_id("no.such.topic") is None
+    first = await consumer.topic_ids([TOPIC, "no.such.topic"])
+    assert list(first) == [TOPIC]
+    assert first == await consumer.topic_ids([TOPIC])
     broker.kill()
     await broker.start()
     await ensure_topics(settings, {TOPIC: 3})
 
-    assert first is not None and await consumer.topic_id(TOPIC) not in (None, first)
+    second = await consumer.topic_ids([TOPIC])
+    assert list(second) == [TOPIC] and second != first
 
 
 async def test_ensure_topics_keeps_what_exists(settings: KafkaSettings, open_consumer: Callable[[], KafkaConsumer]) -> None:

@@ -63,7 +63,7 @@ async def test_records_shipped_through_kill_9_of_kafka_reach_the_ledger_and_empt
         settings = KafkaSettings((broker.bootstrap,))
         await ensure_topics(settings, {TOPIC: NUM_PARTITIONS})
         producer, consumer = KafkaProducer(settings, {TOPIC: NUM_PARTITIONS}), KafkaConsumer(settings)
-        first_id = await consumer.topic_id(TOPIC)
+        first_id = await consumer.topic_ids([TOPIC])
         await consumer.assign({TopicPartition(TOPIC, number): 0 for number in range(NUM_PARTITIONS)})
         ledger = Ledger(consumer, client, outbox.producer_id)
         shipping = asyncio.ensure_future(Shipper(outbox, producer, client, keyspace.watermark(outbox.producer_id)).run())
@@ -73,7 +73,7 @@ async def test_records_shipped_through_kill_9_of_kafka_reach_the_ledger_and_empt
                 tasks.create_task(ledger.read(NUM_RECORDS))
             async with asyncio.timeout(20):
                 await outbox.wait_empty()
-            assert await consumer.topic_id(TOPIC) == first_id
+            assert await consumer.topic_ids([TOPIC]) == first_id
             ends = await consumer.end_offsets([TopicPartition(TOPIC, number) for number in range(NUM_PARTITIONS)])
         finally:
             shipping.cancel()

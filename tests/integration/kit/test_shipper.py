@@ -191,6 +191,7 @@ async def test_records_acknowledged_and_lost_by_the_broker_reach_the_ledger(
     settings = KafkaSettings((broker.bootstrap,))
     producer, consumer = KafkaProducer(settings, {TOPIC: 1}), KafkaConsumer(settings)
     ledger: set[int] = set()
+    registry = CollectorRegistry()
 
     async def read(goal: set[int], into: set[int], *, publish: bool) -> None:
         await eventually(lambda: _assign(consumer))
@@ -201,12 +202,13 @@ async def test_records_acknowledged_and_lost_by_the_broker_reach_the_ledger(
                 await client.put(keyspace.watermark(outbox.producer_id), str(watermark).encode())
 
     try:
-        ship(producer, resend_after_s=1.0)
+        ship(producer, resend_after_s=1.0, registry=registry)
         await _append(outbox, 50)
         async with asyncio.timeout(50):
             await read(set(range(1, 51)), set(), publish=False)
             broker.kill()
             await _append(outbox, 50)
+            await eventually(lambda: (registry.get_sample_value("inferway_outbox_failed_sends_total") or 0) >= 1)
             await broker.start()
             await read(set(range(1, 101)), ledger, publish=True)
             await outbox.wait_empty()

@@ -45,7 +45,7 @@ async def test_silent_broker_costs_neither_descriptors_nor_threads(silent: Kafka
     producer, consumer = KafkaProducer(silent), KafkaConsumer(silent)
 
     async def fail_all() -> tuple[int, int]:
-        for call in (producer.send([RECORD]), consumer.partitions("usage.test.v1"), consumer.topic_id("usage.test.v1")):
+        for call in (producer.send([RECORD]), consumer.partitions("usage.test.v1"), consumer.topic_ids(["usage.test.v1"])):
             with pytest.raises(EventsUnavailable):
                 await call
         return held()
