@@ -13,7 +13,7 @@ from deploy.local.home import write_atomically
 
 NAME = "kafka"
 _FORMAT_TIMEOUT_S = 60.0
-_HEAP = ("-Xms128m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_HEAP = ("-Xms128m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData")
 
 _LOG4J = """status = warn
 rootLogger.level = warn
@@ -83,7 +83,12 @@ class KafkaBroker:
             "share.coordinator.state.topic.num.partitions": "1",
             "group.initial.rebalance.delay.ms": "0",
             "broker.session.timeout.ms": "3000",
-            "broker.heartbeat.interval.ms": "500",
+            "broker.heartbeat.interval.ms": "1000",
+            # By default an empty record twice a second shows a quorum of several that it lives.
+            "metadata.max.idle.interval.ms": "0",
+            "background.threads": "2",
+            "group.coordinator.threads": "1",
+            "share.coordinator.threads": "1",
             "num.network.threads": "2",
             "num.io.threads": "2",
             "num.recovery.threads.per.data.dir": "1",
