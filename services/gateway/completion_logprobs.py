@@ -10,17 +10,12 @@ from services.gateway.logprobs_json import logprob_number
 _NEW_DECODER = codecs.getincrementaldecoder("utf-8")
 
 
-class TokenNames:
-    """The tokens of one answer as JSON strings, those of all choices together."""
+class TokenNames(dict[bytes, str]):
+    """The tokens of one answer as JSON strings, those of all choices together; a token that is not there yet comes when it is asked for."""
 
-    def __init__(self) -> None:
-        self._known: dict[bytes, str] = {}
-
-    def encoded(self, token: bytes) -> str:
+    def __missing__(self, token: bytes) -> str:
         """The token's text; as the API does it, bytes that are no text show as escapes, so that no two tokens become the same key."""
-        known = self._known.get(token)
-        if known is None:
-            known = self._known[token] = encode_text(_name(token))
+        known = self[token] = encode_text(_name(token))
         return known
 
 
@@ -54,7 +49,7 @@ class CompletionLogprobs:
         return f'{{"tokens":[{tokens}],"token_logprobs":[{numbers}],"top_logprobs":[{tops}],"text_offset":[{offsets}]}}'
 
     def _append(self, token: bytes, number: str, top: str) -> None:
-        self._tokens.append(self._names.encoded(token))
+        self._tokens.append(self._names[token])
         self._numbers.append(number)
         self._tops.append(top)
         self._offsets.append(str(self._offset))
@@ -62,8 +57,8 @@ class CompletionLogprobs:
 
     def _top(self, position: TokenLogprobs) -> str:
         """The likeliest tokens, and the chosen one even if it is none of them."""
-        encoded = self._names.encoded
-        numbers = {encoded(entry.token): logprob_number(entry) for entry in (*position.top, position.chosen)}
+        names = self._names
+        numbers = {names[entry.token]: logprob_number(entry) for entry in (*position.top, position.chosen)}
         return "{" + ",".join([f"{name}:{number!r}" for name, number in numbers.items()]) + "}"
 
 

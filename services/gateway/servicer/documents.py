@@ -1,5 +1,6 @@
 """An answer as one JSON document, whatever it looks like."""
 
+import asyncio
 from typing import Protocol
 
 from services.gateway.answer import Accepted, Answer, Ending, Piece
@@ -24,4 +25,5 @@ async def whole_document(document: Document, accepted: Accepted, answer: Answer)
         async for pieces in answer.pieces():
             for piece in pieces:
                 document.add(piece)
+            await asyncio.sleep(0)  # Others have their turn, also where much has come at once.
     return document.finish(answer.ending)

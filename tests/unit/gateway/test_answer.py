@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from services.gateway.answer import Accepted, Answer, Ending, Piece, Usage
+from services.gateway.answer import MAX_POSITIONS_AT_ONCE, Accepted, Answer, Ending, Piece, Usage
 from services.gateway.logprobs import TokenLogprob, TokenLogprobs
 from services.gateway.request import GenerationRequest, SamplingParams
 from services.kit.errors import Internal, Unavailable
@@ -113,3 +113,35 @@ async def test_take_takes_what_is_there_without_waiting() -> None:
     answer.push(piece("a"))
     answer.push(piece("b"))
     assert (answer.take(), answer.take()) == ([piece("ab")], [])
+
+
+async def test_take_of_many_logprobs_leaves_some_for_the_next_time_and_loses_none() -> None:
+    answer, part = Answer(), MAX_POSITIONS_AT_ONCE // 2
+    pushed = {index: [piece(f"{number}", index, *[-float(number)] * part) for number in range(5)] for index in (1, 0)}
+    for new in (*pushed[1], *pushed[0]):
+        answer.push(new)
+    answer.push(piece("end", 0))
+    answer.close(None)
+    taken = await all_pieces(answer)
+    assert max(sum(one.num_positions for one in pieces) for pieces in taken) <= MAX_POSITIONS_AT_ONCE
+    for index, pieces in pushed.items():
+        told = [one for round in taken for one in round if one.index == index]
+        assert "".join(one.text for one in told) == "01234" + ("end" if index == 0 else "")
+        assert [entry for one in told for entry in one.logprobs] == [entry for one in pieces for entry in one.logprobs]
+
+
+async def test_take_of_one_piece_with_more_logprobs_than_that_takes_it_whole() -> None:
+    answer, large = Answer(), piece("a", 0, *[-1.0] * (MAX_POSITIONS_AT_ONCE + 1))
+    answer.push(large)
+    answer.push(piece("b"))
+    assert (answer.take(), answer.take(), answer.take()) == ([large], [piece("b")], [])
+
+
+async def test_whole_has_all_logprobs_however_many() -> None:
+    answer, part = Answer(), MAX_POSITIONS_AT_ONCE - 1
+    for text in "abc":
+        answer.push(piece(text, 0, *[-1.0] * part))
+    answer.finish(Ending(("stop",), Usage(1, 0, 3)))
+    answer.close(None)
+    (whole,) = await answer.whole()
+    assert (whole.text, len(whole.logprobs)) == ("abc", 3 * part)
