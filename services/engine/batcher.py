@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from services.engine.batch_load import BatchLoad
 from services.engine.block_pool import OutOfBlocks
-from services.engine.drafter import Drafter
+from services.engine.drafter import Drafter, Odds, price
 from services.engine.plan import Begun, Plan, StepEvents, slice_of
 from services.engine.prefill_turns import Want, prefill_turns
 from services.engine.prefix_cache import PrefixCache
@@ -55,6 +55,7 @@ class Batcher:
         self._waiting: list[Sequence] = []
         self._arrivals = 0
         self._num_preemptions = 0
+        self._odds = Odds()
         self._reserve = max(1, cache.pool.num_blocks // 100)
 
     @property
@@ -109,7 +110,7 @@ class Batcher:
         decoding = [sequence for sequence in self._decoding() if self._grow(sequence)]
         most = (self._limits.max_step_tokens - len(decoding)) // 2
         for sequence in decoding:
-            drafts = self._drafts(sequence, most)
+            drafts = self._drafts(sequence, most, price(len(decoding)))
             most -= len(drafts)
             plan.slices.append(self._slice(sequence, 1, drafts))
         self._schedule_prefills(plan, self._limits.max_step_tokens - plan.num_tokens)
@@ -239,7 +240,7 @@ class Batcher:
                 self._preempt(self._running[-1])
         return False
 
-    def _drafts(self, sequence: Sequence, most: int) -> list[int]:
+    def _drafts(self, sequence: Sequence, most: int, price: float) -> list[int]:
         """Drafts for a decoding sequence, `most` at most and none that could not be kept; they take no block that others may need soon."""
         if sequence.sampling.is_penalised or sequence.num_output < sequence.min_output_tokens:
             return []
@@ -247,8 +248,8 @@ class Batcher:
         most = min(most, self._limits.max_context_tokens - len(sequence.token_ids) - 1)
         if most <= 0:
             return []
-        drafter = sequence.drafter = sequence.drafter or Drafter(self._limits.max_drafts)
-        drafts = drafter.propose(sequence.token_ids, most)
+        drafter = sequence.drafter = sequence.drafter or Drafter(self._odds, self._limits.max_drafts)
+        drafts = drafter.propose(sequence.token_ids, most, price)
         if self._cache.pool.num_available < self._reserve + self._cache.pool.blocks_for(len(drafts)):
             return []
         self._cache.grow(sequence, len(drafts))

@@ -47,7 +47,7 @@ class EngineConfig:
     max_step_tokens: int = 256
     """Most tokens that one step computes: the longest wait of a decoding sequence behind somebody's prompt."""
     max_num_waiting: int = 128
-    speculative_tokens: int = 7
+    speculative_tokens: int = 15
     """Most drafts that one step checks for a sequence (drafter.py); 0 turns speculation off. No answer depends on it."""
     heartbeat_bound_s: float = 20.0
     """Older heartbeats make the replica NOT_SERVING while it has work, and the log say where each thread is."""

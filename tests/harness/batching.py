@@ -7,7 +7,7 @@ from dataclasses import replace
 from services.engine.batcher import Batcher, BatchLimits
 from services.engine.block_hash import BlockHasher
 from services.engine.block_pool import BlockPool
-from services.engine.drafter import Drafter
+from services.engine.drafter import Drafter, Odds
 from services.engine.plan import Plan, StepEvents
 from services.engine.prefix_cache import PrefixCache
 from services.engine.runner import ModelInfo, ModelRunner, SamplingParams, SequenceSlice
@@ -164,12 +164,12 @@ class Rehearsed(Drafter):
     """Knows the answer, and proposes it with mistakes."""
 
     def __init__(self, answer: Listing[int], num_before: int, mistakes: Callable[[], bool]) -> None:
-        super().__init__(len(answer))
+        super().__init__(Odds(), len(answer))
         self._answer = answer
         self._num_before = num_before
         self._mistakes = mistakes
 
-    def propose(self, token_ids: Listing[int], most: int) -> list[int]:
+    def propose(self, token_ids: Listing[int], most: int, price: float) -> list[int]:
         """See Drafter."""
         begin = len(token_ids) - self._num_before
         return [token_id + 1 if self._mistakes() else token_id for token_id in self._answer[begin : begin + most]]

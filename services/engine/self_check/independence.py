@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from services.engine.batcher import Batcher, BatchLimits
 from services.engine.block_hash import BlockHasher
 from services.engine.block_pool import BlockPool
-from services.engine.drafter import Drafter
+from services.engine.drafter import Drafter, Odds
 from services.engine.prefix_cache import PrefixCache
 from services.engine.runner import ModelRunner, SamplingParams
 from services.engine.self_check.findings import Findings
@@ -46,11 +46,11 @@ class _Rehearsed(Drafter):
     """Knows the answer, and proposes it with mistakes."""
 
     def __init__(self, num_prompt: int, answer: Listing[int]) -> None:
-        super().__init__(_MAX_DRAFTS)
+        super().__init__(Odds(), _MAX_DRAFTS)
         self._num_prompt = num_prompt
         self._answer = answer
 
-    def propose(self, token_ids: Listing[int], most: int) -> list[int]:
+    def propose(self, token_ids: Listing[int], most: int, price: float) -> list[int]:
         """See Drafter."""
         begin = len(token_ids) - self._num_prompt
         ahead = self._answer[begin : begin + most]
