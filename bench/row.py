@@ -14,6 +14,8 @@ from bench.shape import Point
 OURS = "inferway"
 PLAIN = "inferway-plain"
 """Our mesh with speculation off: shown beside the others, judged by no mark."""
+_GUESSING = "-ngram"
+"""Ends the names of peers that speculate, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,10 @@ def _sum(parts: Sequence[Drafts | None]) -> Drafts | None:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A row of ours beside the better peer's: rates above 1 and times below 1 are in our favour."""
+    """A row of ours beside the better peer's: rates above 1 and times below 1 are in our favour.
+
+    The marks name peers that do not guess; those that do stand beside in a figure of their own.
+    """
 
     engine: str
     """Which of ours."""
@@ -126,6 +131,10 @@ class Ratio:
     itl_p95: float
     wanted: float | None
     is_met: bool
+    guessing_peer: str | None = None
+    """The fastest of the peers that guess, where one was measured."""
+    to_guessing: float | None = None
+    """Our output tokens per second to its."""
 
 
 def is_ours(engine: str) -> bool:
@@ -140,16 +149,19 @@ def ratios(rows: Iterable[Row]) -> list[Ratio]:
         by_point.setdefault(row.point, []).append(row)
     found = []
     for point, group in by_point.items():
-        peers = [row for row in group if not is_ours(row.engine)]
-        found += [_ratio(point, row, peers) for row in group if peers and is_ours(row.engine)]
+        others = [row for row in group if not is_ours(row.engine)]
+        guessing = [row for row in others if row.engine.endswith(_GUESSING)]
+        peers = [row for row in others if row not in guessing]
+        found += [_ratio(point, row, peers, guessing) for row in group if peers and is_ours(row.engine)]
     return found
 
 
-def _ratio(point: Point, ours: Row, peers: Sequence[Row]) -> Ratio:
+def _ratio(point: Point, ours: Row, peers: Sequence[Row], guessing: Sequence[Row]) -> Ratio:
     best, wanted = max(peers, key=lambda row: row.output_tok_s), marks.least_ratio(point)
     if ours.engine == PLAIN:
         wanted = None
     rate = quotient(ours.output_tok_s, best.output_tok_s)
+    guesser = max(guessing, key=lambda row: row.output_tok_s, default=None)
     return Ratio(
         engine=ours.engine,
         shape=ours.shape,
@@ -160,6 +172,8 @@ def _ratio(point: Point, ours: Row, peers: Sequence[Row]) -> Ratio:
         itl_p95=quotient(ours.itl_ms_p95, min(row.itl_ms_p95 for row in peers)),
         wanted=wanted,
         is_met=wanted is None or rate >= wanted,
+        guessing_peer=guesser.engine if guesser else None,
+        to_guessing=quotient(ours.output_tok_s, guesser.output_tok_s) if guesser else None,
     )
 
 

@@ -48,7 +48,8 @@ def rates(result: dict[str, Any]) -> str:
 
 def _beside(ratio: dict[str, Any]) -> str:
     mark = f" ({'reached' if ratio['is_met'] else 'missed'}: {ratio['wanted']})" if ratio["wanted"] is not None else ""
-    return f"**{ratio['output_tok_s']:.2f}** x {ratio['best_peer']}{mark}; TTFT {ratio['ttft']:.2f} x"
+    guessing = f"; {ratio['to_guessing']:.2f} x {ratio['guessing_peer']}" if ratio.get("guessing_peer") else ""
+    return f"**{ratio['output_tok_s']:.2f}** x {ratio['best_peer']}{mark}{guessing}; TTFT {ratio['ttft']:.2f} x"
 
 
 def servers(result: dict[str, Any]) -> str:

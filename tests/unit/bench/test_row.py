@@ -56,9 +56,12 @@ def test_ours_without_speculation_stands_beside_the_peers_and_is_judged_by_no_ma
     assert {mark.engine for mark in judge(rows, {"inferway-plain": 9.0, "inferway": 1.0})} == {"inferway"}
 
 
-def test_peer_in_its_better_setting_is_the_one_to_beat() -> None:
-    (found,) = ratios([row("inferway", 300), row("vllm", 100), row("vllm-ngram", 200)])
-    assert (found.best_peer, found.output_tok_s, found.is_met) == ("vllm-ngram", 1.5, False)
+def test_peers_that_guess_stand_beside_those_that_the_marks_name() -> None:
+    (found,) = ratios([row("inferway", 300), row("vllm", 100), row("vllm-ngram", 200, ttft=1), row("llama.cpp-ngram", 150)])
+    assert (found.best_peer, found.output_tok_s, found.is_met) == ("vllm", 3.0, True)
+    assert (found.guessing_peer, found.to_guessing) == ("vllm-ngram", 1.5)
+    (alone,) = ratios([row("inferway", 300), row("vllm", 100)])
+    assert (alone.guessing_peer, alone.to_guessing) == (None, None)
 
 
 def test_point_of_text_has_a_ratio_and_no_mark() -> None:
