@@ -10,7 +10,7 @@ from services.kit.clock import Clock
 
 
 class Attempt:
-    """Made when a request was accepted; `text_of` takes each sampled token once, in order."""
+    """Made when a request was accepted; `take` gets each sampled token once, in order."""
 
     def __init__(
         self,
@@ -80,13 +80,16 @@ class Attempt:
             cache_salt=request.cache_salt,
         )
 
-    def text_of(self, token_id: int) -> str | None:
-        """Take a token in: the text that became certain, or None when the token lies past a stop string and does not count."""
-        if self.is_stopped:
-            self._num_past_stop += 1
-            return None
-        self.num_output += 1
-        return self._text.push(token_id)
+    def take(self, token_ids: list[int]) -> tuple[int, str]:
+        """Take tokens in: how many of them count, as those past a stop string do not, and the text that became certain."""
+        texts: list[str] = []
+        for token_id in token_ids:
+            if self.is_stopped:
+                break
+            texts.append(self._text.push(token_id))
+        self.num_output += len(texts)
+        self._num_past_stop += len(token_ids) - len(texts)
+        return len(texts), "".join(texts)
 
     def rest_of_text(self, reason: EndReason, stop_token_id: int | None = None) -> str:
         """Text held back that is now certain, then that of the token that ended it, if wanted; none when another attempt may go on."""

@@ -23,9 +23,9 @@ class AttemptSpans:
         """See Observer."""
         self._counts.step(report)
 
-    def token(self, attempt: Attempt, now_s: float) -> None:
+    def tokens(self, attempt: Attempt, num_tokens: int, now_s: float) -> None:
         """See Observer."""
-        self._counts.token(attempt, now_s)
+        self._counts.tokens(attempt, num_tokens, now_s)
 
     def refused(self, reason: str) -> None:
         """See Observer."""

@@ -5,8 +5,9 @@ import enum
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from services.engine.attempt import Attempt
 from services.engine.attempts import AttemptRequest, AttemptRules, can_retry, duplicate
@@ -30,6 +31,7 @@ RECORD_RETRY_S = 0.5
 ABORT_TIMEOUT_S = 10.0
 MESSAGES_PER_MS_BITS = 20
 """Numbers of cache messages begin at the start's time: a later start has higher ones, whatever number this one came to."""
+_sequence_id = attrgetter("sequence_id")
 _FAULTS = (EndReason.STEP_FAILED, EndReason.NON_FINITE_LOGITS)
 
 
@@ -206,7 +208,7 @@ class Engine:
         self._idle.clear()
         self.loads.refresh()
         if text:
-            session.add_delta(attempt.sequence_id, request.attempt_id, self._step, None, text)
+            session.add_delta(attempt.sequence_id, request.attempt_id, self._step, (), text)
         if complete is not None:
             self._finish(attempt, Ended(attempt.sequence_id, complete))
 
@@ -228,22 +230,25 @@ class Engine:
         for given in report.events.prompt_logprobs:
             attempt = self._attempts[given.sequence_id]
             attempt.session.add_prompt_logprobs(attempt.sequence_id, attempt.request.attempt_id, self._step, given.logprobs)
-        for sampled in report.events.sampled:
-            self._take_token(self._attempts[sampled.sequence_id], sampled, now_s)
+        for sequence_id, sampled in itertools.groupby(report.events.sampled, _sequence_id):
+            self._take_tokens(self._attempts[sequence_id], list(sampled), now_s)
         for ended in report.events.ended:
             self._finish(self._attempts[ended.sequence_id], ended)
         self.kv_events.take(report.events.kv)
         self._observer.step(report)
 
-    def _take_token(self, attempt: Attempt, sampled: Sampled, now_s: float) -> None:
-        text = attempt.text_of(sampled.token_id)
-        if text is None:
+    def _take_tokens(self, attempt: Attempt, sampled: Sequence[Sampled], now_s: float) -> None:
+        """What one step sampled for an attempt: one token, or several when guesses were right."""
+        token_ids = [one.token_id for one in sampled]
+        num_tokens, text = attempt.take(token_ids)
+        if num_tokens == 0:
             return
         if not attempt.is_probe:
             self._count_prompt(attempt)
-            self._num_output_tokens += 1
-            self._observer.token(attempt, now_s)
-        attempt.session.add_delta(attempt.sequence_id, attempt.request.attempt_id, self._step, sampled.token_id, text, sampled.logprobs)
+            self._num_output_tokens += num_tokens
+            self._observer.tokens(attempt, num_tokens, now_s)
+        logprobs = [one.logprobs for one in sampled[:num_tokens] if one.logprobs is not None]
+        attempt.session.add_delta(attempt.sequence_id, attempt.request.attempt_id, self._step, token_ids[:num_tokens], text, logprobs)
         if attempt.first_token_s is None:
             attempt.first_token_s = now_s
             attempt.session.tell_cached(attempt.sequence_id, attempt.num_cached)
@@ -254,7 +259,7 @@ class Engine:
     def _finish(self, attempt: Attempt, ended: Ended) -> None:
         """The only way out for an attempt. It lives on until its record is durable."""
         if text := attempt.rest_of_text(ended.reason, ended.stop_token_id):
-            attempt.session.add_delta(attempt.sequence_id, attempt.request.attempt_id, self._step, None, text)
+            attempt.session.add_delta(attempt.sequence_id, attempt.request.attempt_id, self._step, (), text)
         end = attempt.end(attempt.outcome(ended.reason, ended.num_discarded, ended.stop_token_id))
         if ended.reason in _FAULTS:  # The step loop's log names sequences only.
             fields = {"attempt": end.attempt_id, "request": end.request_id, "sequence": ended.sequence_id, "reason": ended.reason.value}

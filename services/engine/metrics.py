@@ -89,12 +89,14 @@ class EngineMetrics:
             self.step_duration.labels(self._model).observe(report.duration_s)
             self.step_tokens.labels(self._model).observe(report.num_tokens)
 
-    def token(self, attempt: Attempt, now_s: float) -> None:
-        """See Observer."""
-        if attempt.last_token_s is None:
+    def tokens(self, attempt: Attempt, num_tokens: int, now_s: float) -> None:
+        """See Observer. Tokens of one step share the time since the last one, so that the histogram tells how fast an answer grows."""
+        last_s, num_gaps = attempt.last_token_s, num_tokens
+        if last_s is None:
             self.ttft.labels(self._model).observe(now_s - attempt.started_s)
-        else:
-            self._gap.observe(now_s - attempt.last_token_s)
+            last_s, num_gaps = now_s, num_tokens - 1
+        for _ in range(num_gaps):
+            self._gap.observe((now_s - last_s) / num_gaps)
 
     def refused(self, reason: str) -> None:
         """See Observer."""

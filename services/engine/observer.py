@@ -13,8 +13,8 @@ class Observer(Protocol):
     def step(self, report: StepReport) -> None:
         """A report was read."""
 
-    def token(self, attempt: Attempt, now_s: float) -> None:
-        """A token that counts came; called before `attempt.last_token_s` is moved."""
+    def tokens(self, attempt: Attempt, num_tokens: int, now_s: float) -> None:
+        """Tokens that count came, at least one, all at once; called before `attempt.last_token_s` is moved."""
 
     def refused(self, reason: str) -> None:
         """An attempt was not accepted."""

@@ -172,8 +172,9 @@ def _events(update: AttemptUpdate, vocabulary: TokenBytes) -> list[engine_pb2.At
     events = []
     if update.has_delta:
         delta = engine_pb2.AttemptDelta(token_ids=update.token_ids, text="".join(update.texts), cached_prompt_tokens=update.num_cached)
-        delta.logprobs.extend(_logprobs(position, vocabulary) for position in update.logprobs)
-        delta.prompt_logprobs.extend(_logprobs(position, vocabulary) for position in update.prompt_logprobs)
+        if update.logprobs or update.prompt_logprobs:
+            delta.logprobs.extend(_logprobs(position, vocabulary) for position in update.logprobs)
+            delta.prompt_logprobs.extend(_logprobs(position, vocabulary) for position in update.prompt_logprobs)
         events.append(engine_pb2.AttemptEvent(attempt_id=update.attempt_id, delta=delta))
     if isinstance(update.end, Finished):
         finished = engine_pb2.AttemptFinished(

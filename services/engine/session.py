@@ -35,7 +35,7 @@ class AttemptUpdate:
     @property
     def num_logprobs(self) -> int:
         """Log-probabilities of single tokens in it."""
-        return _count(self.logprobs) + _count(self.prompt_logprobs)
+        return _count(self.logprobs) + _count(self.prompt_logprobs) if self.logprobs or self.prompt_logprobs else 0
 
     def split(self, max_logprobs: int) -> "AttemptUpdate":
         """Cut the first positions off, as many as fit; text and end stay with the rest."""
@@ -109,16 +109,14 @@ class Session:
         return self._open
 
     def add_delta(
-        self, sequence_id: int, attempt_id: str, step: int, token_id: int | None, text: str, logprobs: TokenLogprobs | None = None
+        self, sequence_id: int, attempt_id: str, step: int, token_ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs] = ()
     ) -> None:
-        """One more token (with its log-probabilities, if they were asked for), one more text, or both."""
+        """More tokens (with their log-probabilities, one each, if they were asked for), more text, or both."""
         if not self._open:
             return
         update = self._updates.get(sequence_id) or self._updates.setdefault(sequence_id, AttemptUpdate(attempt_id))
-        if token_id is not None:
-            update.token_ids.append(token_id)
-            if logprobs is not None:
-                update.logprobs.append(logprobs)
+        update.token_ids += token_ids
+        update.logprobs += logprobs
         if text:
             update.texts.append(text)
         self._step = step

@@ -46,14 +46,16 @@ class MemoryRecorder:
 
 
 class Witness:
-    """Keeps the attempts that ended."""
+    """Keeps the attempts that ended, and how many tokens came at a time."""
 
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []
+        self.num_tokens: list[int] = []
 
     def step(self, report: StepReport) -> None: ...
 
-    def token(self, attempt: Attempt, now_s: float) -> None: ...
+    def tokens(self, attempt: Attempt, num_tokens: int, now_s: float) -> None:
+        self.num_tokens.append(num_tokens)
 
     def refused(self, reason: str) -> None: ...
 
@@ -121,16 +123,31 @@ async def desk() -> AsyncIterator[Desk]:
 
 async def test_tokens_past_a_stop_string_are_discarded_and_the_end_waits_for_the_step_thread(desk: Desk) -> None:
     sequence_id = desk.start(stop=["END"])
-    desk.report(sequence_id, b"abEND")
+    desk.report(sequence_id, b"abENDx")
     message = await desk.session.next_message()
     assert message is not None
-    assert (message.updates[0].texts, message.updates[0].end) == (["a", "b"], None)
+    (update,) = message.updates
+    assert (bytes(update.token_ids), update.texts, update.end) == (b"abEND", ["ab"], None)
     assert desk.inbox.take(0).stops == {sequence_id: EndReason.STOP}
-    desk.report(sequence_id, b"xy", EndReason.STOP, num_discarded=4)
+    desk.report(sequence_id, b"y", EndReason.STOP, num_discarded=4)
     text, token_ids, end = await desk.heard()
     assert isinstance(end, Finished)
     assert (text, token_ids, end.matched_stop) == ("", [], "END")
     assert (end.counts.output_tokens, end.counts.discarded_tokens) == (5, 2 + 4)
+
+
+async def test_tokens_of_one_step_are_counted_and_told_together(desk: Desk) -> None:
+    first, second = desk.start("a"), desk.start("b")
+    sampled = [Sampled(first, ord("x")), Sampled(second, 0xC3), Sampled(second, 0xA9), Sampled(second, ord("!"))]
+    desk.reports.put(StepReport(1, StepEvents(sampled)))
+    message = await desk.session.next_message()
+    assert message is not None
+    assert [(update.attempt_id, update.token_ids, update.texts) for update in message.updates] == [
+        ("a", [ord("x")], ["x"]),
+        ("b", [0xC3, 0xA9, ord("!")], ["\u00e9!"]),
+    ]
+    assert desk.witness.num_tokens == [1, 3]
+    assert desk.engine.load().output_tokens_total == 4
 
 
 async def test_times_of_an_attempt_are_those_of_its_first_begin_and_its_first_token(desk: Desk) -> None:

@@ -60,9 +60,9 @@ def test_load_is_shown_under_both_names(registry: CollectorRegistry, prefix: str
 def test_latencies_are_shown_under_both_names(registry: CollectorRegistry) -> None:
     metrics = EngineMetrics(registry, "m")
     attempt = cast(Attempt, Timed())
-    metrics.token(attempt, 10.5)
+    metrics.tokens(attempt, 1, 10.5)
     cast(Any, attempt).last_token_s = 10.5
-    metrics.token(attempt, 10.6)
+    metrics.tokens(attempt, 1, 10.6)
     metrics.ended(attempt, end(Finished(EndReason.LENGTH, Counts(discarded_tokens=9))), 12.0)
     for ours, alias in (
         ("inferway_engine_time_to_first_token_seconds", "vllm:time_to_first_token_seconds"),
@@ -74,6 +74,19 @@ def test_latencies_are_shown_under_both_names(registry: CollectorRegistry) -> No
         assert value(registry, alias + "_sum") == value(registry, ours + "_sum")
     assert value(registry, "vllm:time_to_first_token_seconds_sum") == 0.5
     assert value(registry, "inferway_engine_discarded_tokens_total") == 9
+
+
+def test_tokens_of_one_step_share_the_time_since_the_last_one(registry: CollectorRegistry) -> None:
+    metrics = EngineMetrics(registry, "m")
+    attempt = cast(Attempt, Timed())
+    metrics.tokens(attempt, 3, 10.5)
+    gaps = "inferway_engine_inter_token_latency_seconds"
+    assert (value(registry, gaps + "_count"), value(registry, gaps + "_sum")) == (2, 0.0)
+    cast(Any, attempt).last_token_s = 10.5
+    metrics.tokens(attempt, 4, 11.5)
+    assert (value(registry, gaps + "_count"), value(registry, gaps + "_sum")) == (2 + 4, 1.0)
+    assert value(registry, gaps + "_bucket", le="0.25") == 6
+    assert value(registry, "inferway_engine_time_to_first_token_seconds_count") == 1
 
 
 def test_ends_are_counted_by_reason(registry: CollectorRegistry) -> None:

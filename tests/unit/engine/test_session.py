@@ -23,7 +23,7 @@ async def test_next_message_merges_what_a_slow_gateway_has_missed() -> None:
     session = Session("g", max_ended=100)
     for step in range(1, 1001):
         for sequence_id in (1, 2):
-            session.add_delta(sequence_id, f"a{sequence_id}", step, step, "x")
+            session.add_delta(sequence_id, f"a{sequence_id}", step, [step], "x")
     session.add_end(1, "a1", END)
     merged = await session.next_message()
     assert merged is not None
@@ -42,7 +42,7 @@ async def test_next_message_keeps_log_probabilities_beside_their_tokens() -> Non
     session.add_prompt_logprobs(1, "a", 1, [position(7), position(8)])
     session.add_prompt_logprobs(1, "a", 2, [position(9)])
     for token_id in range(5):
-        session.add_delta(1, "a", 3, token_id, "x", position(token_id, 2))
+        session.add_delta(1, "a", 3, [token_id], "x", [position(token_id, 2)])
     merged = await session.next_message()
     assert merged is not None
     (update,) = merged.updates
@@ -53,12 +53,12 @@ async def test_next_message_keeps_log_probabilities_beside_their_tokens() -> Non
 async def test_next_message_with_more_log_probabilities_than_fit_comes_in_pieces_that_join_to_the_whole() -> None:
     session = Session("g", max_ended=1)
     num_prompt, num_tokens = 6000, 3000
-    session.add_delta(2, "other", 1, 77, "y")
+    session.add_delta(2, "other", 1, [77], "y")
     session.add_prompt_logprobs(1, "a", 1, [position(token_id, 20) for token_id in range(num_prompt)])
     for token_id in range(num_tokens):
-        session.add_delta(1, "a", 1, token_id, "x", position(token_id, 20))
+        session.add_delta(1, "a", 1, [token_id], "x", [position(token_id, 20)])
     session.add_end(1, "a", END)
-    session.add_delta(3, "last", 1, 88, "z")
+    session.add_delta(3, "last", 1, [88], "z")
     prompt: list[int] = []
     tokens: list[int] = []
     sizes = []
@@ -90,7 +90,7 @@ async def test_message_to_a_gateway_that_has_not_read_for_long_is_bounded_and_no
     num_each = MAX_TOKENS_PER_MESSAGE * 2 // 5
     for sequence_id in range(1, 6):
         for _ in range(num_each):
-            session.add_delta(sequence_id, f"a{sequence_id}", 1, sequence_id, "x")
+            session.add_delta(sequence_id, f"a{sequence_id}", 1, [sequence_id], "x")
         session.add_end(sequence_id, f"a{sequence_id}", END)
     told = []
     for _ in range(3):
@@ -113,7 +113,7 @@ async def test_next_message_waits_for_something_to_tell() -> None:
 async def test_refusals_of_one_id_are_told_each_and_touch_no_running_attempt() -> None:
     session = Session("g", max_ended=10)
     session.sequence_ids["a"] = 1
-    session.add_delta(1, "a", 1, 5, "")
+    session.add_delta(1, "a", 1, [5], "")
     session.refuse("a", REFUSAL)
     session.refuse("a", REFUSAL)
     told = await session.next_message()
@@ -140,7 +140,7 @@ async def test_close_lets_the_waiting_reader_and_sender_go() -> None:
     waiting = asyncio.ensure_future(message(session))
     session.close()
     assert await waiting is None
-    session.add_delta(1, "a", 1, 5, "late")
+    session.add_delta(1, "a", 1, [5], "late")
     session.add_end(1, "a", END)
     session.refuse("b", REFUSAL)
     assert await message(session) is None
@@ -169,7 +169,7 @@ async def test_end_input_ends_the_session_after_the_last_running_attempt() -> No
 async def begun(session: Session, *sequence_ids: int) -> None:
     """First tokens of these sequences, told."""
     for sequence_id in sequence_ids:
-        session.add_delta(sequence_id, f"a{sequence_id}", 1, 0, "x")
+        session.add_delta(sequence_id, f"a{sequence_id}", 1, [0], "x")
     assert await message(session) is not None
 
 
@@ -183,7 +183,7 @@ async def test_gap_later_tokens_wait_and_come_together() -> None:
     session = Session("g", max_ended=10, min_gap_s=0.02)
     await begun(session, 1)
     for step in range(2, 5):
-        session.add_delta(1, "a1", step, step, "x")
+        session.add_delta(1, "a1", step, [step], "x")
     reading = asyncio.ensure_future(message(session))
     assert await is_waiting(reading)
     merged = await reading
@@ -193,11 +193,11 @@ async def test_gap_later_tokens_wait_and_come_together() -> None:
 async def test_gap_that_has_passed_lets_the_next_token_take_along_what_waits() -> None:
     session = Session("g", max_ended=10, min_gap_s=0.05)
     await begun(session, 1)
-    session.add_delta(1, "a1", 2, 2, "x")
+    session.add_delta(1, "a1", 2, [2], "x")
     passed = asyncio.Event()
     asyncio.get_running_loop().call_later(0.055, passed.set)
     await passed.wait()
-    session.add_delta(1, "a1", 3, 3, "x")
+    session.add_delta(1, "a1", 3, [3], "x")
     reading = asyncio.ensure_future(message(session))
     assert not await is_waiting(reading)
     merged = await reading
@@ -210,7 +210,7 @@ async def test_gap_that_has_passed_delays_nothing() -> None:
     passed = asyncio.Event()
     asyncio.get_running_loop().call_later(0.02, passed.set)
     await passed.wait()
-    session.add_delta(1, "a1", 2, 2, "x")
+    session.add_delta(1, "a1", 2, [2], "x")
     reading = asyncio.ensure_future(message(session))
     assert not await is_waiting(reading)
     await reading
@@ -219,7 +219,7 @@ async def test_gap_that_has_passed_delays_nothing() -> None:
 @pytest.mark.parametrize(
     "urgent",
     [
-        lambda session: session.add_delta(2, "a2", 2, 9, "first"),
+        lambda session: session.add_delta(2, "a2", 2, [9], "first"),
         lambda session: session.add_end(1, "a1", END),
         lambda session: session.refuse("a3", REFUSAL),
         lambda session: session.close(),
@@ -229,7 +229,7 @@ async def test_gap_that_has_passed_delays_nothing() -> None:
 async def test_gap_does_not_hold_up_what_is_urgent(urgent: Callable[[Session], None]) -> None:
     session = Session("g", max_ended=10, min_gap_s=1000.0)
     await begun(session, 1)
-    session.add_delta(1, "a1", 2, 2, "x")
+    session.add_delta(1, "a1", 2, [2], "x")
     reading = asyncio.ensure_future(message(session))
     assert await is_waiting(reading)
     urgent(session)
