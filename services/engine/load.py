@@ -35,16 +35,15 @@ class LoadFeed:
 
     def __init__(self, measure: Callable[[], ReplicaLoad]) -> None:
         self._measure = measure
-        self._last: tuple[BatchLoad, int, bool] | None = None
+        self._last: tuple[int, ...] | None = None
         self._changed = asyncio.Event()
         self._closed = False
 
     def refresh(self) -> None:
-        """Something happened: wake the watchers if the load is another one."""
-        load = self._measure()
-        seen = (load.batch, load.num_starting, load.draining)
-        if seen != self._last:
-            self._last = seen
+        """Something happened: wake the watchers if it is news to them."""
+        news = _news(self._measure())
+        if news != self._last:
+            self._last = news
             self._wake()
 
     def close(self) -> None:
@@ -67,3 +66,10 @@ class LoadFeed:
     def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+
+
+def _news(load: ReplicaLoad) -> tuple[int, ...]:
+    """What is worth a message at once: running sequences take blocks at every step, of which each hundredth of all counts."""
+    batch = load.batch
+    hundredths = 100 * batch.num_used_blocks // max(1, load.num_blocks)
+    return batch.num_running, load.num_waiting, batch.num_waiting_tokens, hundredths, load.draining

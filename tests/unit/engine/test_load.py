@@ -61,6 +61,29 @@ async def test_refresh_without_a_change_wakes_nobody() -> None:
     await watch.aclose()
 
 
+async def test_refresh_tells_of_blocks_when_a_hundredth_of_them_is_taken() -> None:
+    source = Source()
+    source.load = replace(IDLE, num_blocks=1000, batch=BatchLoad(num_running=1, num_used_blocks=100))
+    feed = LoadFeed(source.measure)
+    feed.refresh()
+    watch = feed.watch()
+    await anext(watch)
+    following = asyncio.ensure_future(anext(watch))
+    loop = asyncio.get_running_loop()
+    begin = loop.time()
+    source.load = replace(source.load, batch=BatchLoad(num_running=1, num_used_blocks=109))
+    feed.refresh()
+    assert (await following).batch.num_used_blocks == 109
+    assert loop.time() - begin > MAX_GAP_S * 0.9
+
+    following = asyncio.ensure_future(anext(watch))
+    source.load = replace(source.load, batch=BatchLoad(num_running=1, num_used_blocks=110))
+    feed.refresh()
+    async with asyncio.timeout(MAX_GAP_S * 0.9):
+        assert (await following).batch.num_used_blocks == 110
+    await watch.aclose()
+
+
 async def test_close_ends_watches() -> None:
     feed = LoadFeed(lambda: IDLE)
     watch = feed.watch()
