@@ -31,10 +31,13 @@ Around = Callable[[str, Any, "Context"], contextlib.AbstractAsyncContextManager[
 def server_interceptors(
     rpc_metrics: RpcMetrics, tracer: Tracer | None = None, long_streams: Collection[str] = ()
 ) -> Sequence[grpc.aio.ServerInterceptor]:
-    """The list, outermost first. `long_streams` names methods whose calls live as long as their process: a span would say nothing."""
-    # Innermost, because only there errors still have their types.
-    spans = [_Wrapping(_Traced(tracer, long_streams).around)] if tracer is not None else []
-    return [_Wrapping(_Counted(rpc_metrics).around), _Wrapping(_request_context), _Wrapping(_typed_errors), *spans]
+    """All of them in one, as each interceptor has a generator of its own that every message of a stream passes through.
+
+    `long_streams` names methods whose calls live as long as their process: a span would say nothing.
+    """
+    # Spans are innermost, because only there errors still have their types.
+    spans = [_Traced(tracer, long_streams).around] if tracer is not None else []
+    return [_Wrapping([_Counted(rpc_metrics).around, _request_context, _typed_errors, *spans])]
 
 
 def request_id(context: Context) -> str:
@@ -46,26 +49,39 @@ def request_id(context: Context) -> str:
 
 
 class _Wrapping(grpc.aio.ServerInterceptor):
-    """Runs handlers of all four kinds inside one async context manager."""
+    """Runs handlers of all four kinds inside async context managers, the first outermost. A method is wrapped once, not at every call."""
 
-    def __init__(self, around: Around) -> None:
-        self._around = around
+    def __init__(self, arounds: Sequence[Around]) -> None:
+        self._arounds = arounds
+        self._wrapped: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return None
         method = handler_call_details.method
+        if method not in self._wrapped:
+            handler = await continuation(handler_call_details)
+            if handler is None:
+                return None
+            self._wrapped[method] = self._wrap(method, handler)
+        return self._wrapped[method]
+
+    def _wrap(self, method: str, handler: grpc.RpcMethodHandler[Any, Any]) -> grpc.RpcMethodHandler[Any, Any]:
         kind = ("stream" if handler.request_streaming else "unary") + "_" + ("stream" if handler.response_streaming else "unary")
         inner = getattr(handler, kind)
         # A streaming handler that is a coroutine writes through its context; grpc's own health service does.
         wrapped = self._streaming(method, inner) if inspect.isasyncgenfunction(inner) else self._unary(method, inner)
         make = getattr(grpc, f"{kind}_rpc_method_handler")
         return make(wrapped, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer)  # type: ignore[no-any-return]
+
+    @contextlib.asynccontextmanager
+    async def _around(self, method: str, request: Any, context: Context) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            for around in self._arounds:
+                await stack.enter_async_context(around(method, request, context))
+            yield
 
     def _unary(self, method: str, inner: Any) -> Any:
         async def call(request: Any, context: Context) -> Any:
