@@ -69,7 +69,8 @@ class _Choice:
         text = encode_text("".join(self._texts))
         self._texts.clear()
         logprobs = "null" if self._logprobs is None else self._logprobs.take()
-        return f'{{"index":{self._index},"text":{text},"logprobs":{logprobs},"finish_reason":{dump(finish_reason)}}}'
+        reason = "null" if finish_reason is None else encode_text(finish_reason)
+        return f'{{"index":{self._index},"text":{text},"logprobs":{logprobs},"finish_reason":{reason}}}'
 
 
 def _choices(accepted: Accepted) -> list[_Choice]:
