@@ -20,8 +20,8 @@ from deploy.local.progress import Progress, Step
 from deploy.local.settings import Runner, Settings
 from deploy.local.supervise import exclusive
 from inferway.edge.v1 import inference_pb2
-from services.engine.cpu_runner.instruction_set import best_for, cpu_features
-from services.engine.cpu_runner.kernel_build import NoKernelsError, library
+from services.engine.cpu_runner.instruction_set import NoKernelsError, best_for, cpu_features
+from services.engine.cpu_runner.kernel_build import library
 from services.engine.model.card import load_card
 from services.engine.model.importer import import_card
 from services.kit import channel

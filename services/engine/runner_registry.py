@@ -20,7 +20,7 @@ def _torch_runner(settings: RunnerSettings) -> ModelRunner:
 
 def _cpu_runner(settings: RunnerSettings) -> ModelRunner:
     """The native kernels, or torch where they cannot run; the log and the runner's quality then say why and what would mend it."""
-    from services.engine.cpu_runner.kernel_build import NoKernelsError
+    from services.engine.cpu_runner.instruction_set import NoKernelsError
     from services.engine.cpu_runner.runner import CpuRunner
 
     try:

@@ -8,7 +8,7 @@ from services.engine.cpu_runner.native import Kernels
 from tests.harness.smollm import HOME
 
 LEVELS = tuple(level for level in InstructionSet if level.needs <= cpu_features())
-"""Builds that this CPU runs; the portable one always does."""
+"""Builds that this CPU runs, the fastest first."""
 
 
 def share_kernels(home: Path) -> Path:

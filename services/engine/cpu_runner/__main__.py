@@ -4,8 +4,8 @@ import os
 import sys
 from pathlib import Path
 
-from services.engine.cpu_runner.instruction_set import best_for, cpu_features
-from services.engine.cpu_runner.kernel_build import NoKernelsError, library
+from services.engine.cpu_runner.instruction_set import NoKernelsError, best_for, cpu_features
+from services.engine.cpu_runner.kernel_build import library
 
 if __name__ == "__main__":
     try:

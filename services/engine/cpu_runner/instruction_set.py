@@ -8,13 +8,20 @@ from pathlib import Path
 _CPUINFO = Path("/proc/cpuinfo")
 
 
+class NoKernelsError(Exception):
+    """The kernels cannot run here. `remedy` is what an operator can do about it."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(reason)
+        self.remedy = remedy
+
+
 class InstructionSet(StrEnum):
     """One build of the kernels, fastest first."""
 
     AVX512_BF16 = "avx512bf16"
     AVX512 = "avx512"
     AVX2 = "avx2"
-    PORTABLE = "portable"
 
     @property
     def needs(self) -> frozenset[str]:
@@ -37,7 +44,6 @@ _NEEDS = {
     InstructionSet.AVX512_BF16: _AVX512 | {"avx512_bf16"},
     InstructionSet.AVX512: _AVX512,
     InstructionSet.AVX2: frozenset({"avx2", "fma", "f16c"}),
-    InstructionSet.PORTABLE: frozenset[str](),
 }
 
 
@@ -45,14 +51,16 @@ _NAMES = {
     InstructionSet.AVX512_BF16: "AVX-512 VNNI BF16",
     InstructionSet.AVX512: "AVX-512 VNNI",
     InstructionSet.AVX2: "AVX2",
-    InstructionSet.PORTABLE: "plain C++",
 }
 
 
 def best_for(features: Iterable[str]) -> InstructionSet:
-    """The fastest build that a CPU with `features` runs."""
+    """The fastest build that a CPU with `features` runs; NoKernelsError where there is none."""
     found = frozenset(features)
-    return next(level for level in InstructionSet if level.needs <= found)
+    for level in InstructionSet:
+        if level.needs <= found:
+            return level
+    raise NoKernelsError("this CPU has no AVX2 with FMA and F16C", "serve on a CPU that has them")
 
 
 def cpu_features(cpuinfo: Path = _CPUINFO) -> frozenset[str]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from services.engine import kernels
-from services.engine.cpu_runner.instruction_set import InstructionSet
+from services.engine.cpu_runner.instruction_set import InstructionSet, NoKernelsError
 
 logger = logging.getLogger(__name__)
 
@@ -19,14 +19,6 @@ SOURCES = Path(kernels.__path__[0]) / "cpu"
 COMPILERS = ("c++", "g++", "clang++")
 _FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-pthread", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi")
 _TIMEOUT_S = 300.0
-
-
-class NoKernelsError(Exception):
-    """The kernels cannot run here. `remedy` is what an operator can do about it."""
-
-    def __init__(self, reason: str, remedy: str) -> None:
-        super().__init__(reason)
-        self.remedy = remedy
 
 
 def library(home: Path, level: InstructionSet, environ: Mapping[str, str] = os.environ) -> Path:

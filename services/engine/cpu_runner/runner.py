@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from services.engine.cpu_runner.instruction_set import InstructionSet, best_for, cpu_features
-from services.engine.cpu_runner.kernel_build import NoKernelsError, library
+from services.engine.cpu_runner.instruction_set import InstructionSet, NoKernelsError, best_for, cpu_features
+from services.engine.cpu_runner.kernel_build import library
 from services.engine.cpu_runner.native import (
     GROUP,
     HEAD_DIMS,
@@ -105,7 +105,7 @@ class CpuRunner:
             tables += part.block_table
         count = sum(wanted for *_, wanted in heads)
         if len(self._logits) < count:
-            self._logits = np.empty((max(count, 2 * len(self._logits)), self._stride), dtype=np.float32)  # Counts vary with every step.
+            self._logits = _empty((max(count, 2 * len(self._logits)), 4 * self._stride)).view(np.float32)  # Counts vary with every step.
         best = np.empty(count, dtype=np.int32)
         self._network.step(_integers(heads), _integers(tokens), _integers(tables), self._logits, best)
         return self._logits[:count, : self.info.vocab_size], best.tolist()
@@ -229,8 +229,7 @@ def _quality(weights: PackedWeights, level: InstructionSet, planes: Planes, kv_f
     fine = planes is Planes.TWO and kv_format is KvFormat.BFLOAT16 and not rounded
     answers = "rarely differ from float32" if fine else "differ from float32"
     kv = "bfloat16" if kv_format is KvFormat.BFLOAT16 else "int8 with a scale per token and head"
-    speed = "; slow, for want of AVX2" if level is InstructionSet.PORTABLE else ""
     return (
         f"native kernels ({level.display_name}) on cpu: {kept}; activations {planes.num_bits} bits per token in groups of {GROUP}, "
-        f"KV cache {kv}; answers {answers}; bit-independent of batch mates{speed}"
+        f"KV cache {kv}; answers {answers}; bit-independent of batch mates"
     )

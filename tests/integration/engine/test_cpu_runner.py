@@ -8,7 +8,6 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from services.engine.cpu_runner.instruction_set import InstructionSet
 from services.engine.cpu_runner.runner import CpuRunner
 from services.engine.model.importer import import_model
 from services.engine.runner import RunnerSettings, SamplingParams
@@ -26,11 +25,11 @@ pytestmark = pytest.mark.timeout(180)
 _MAX_TOKENS = 10
 
 
-def load(dtype: str, level: InstructionSet | None = None, kv_dtype: str = "bfloat16") -> CpuRunner:
+def load(dtype: str, kv_dtype: str = "bfloat16") -> CpuRunner:
     version = smollm()
     torch.set_num_threads(1)
     settings = RunnerSettings(version.name, version.version, HOME, num_blocks=256, dtype=dtype, kv_dtype=kv_dtype)
-    return CpuRunner.load(settings, level)
+    return CpuRunner.load(settings)
 
 
 @pytest.fixture(params=["float32", "bfloat16"], scope="module")
@@ -42,12 +41,6 @@ def dtype(request: pytest.FixtureRequest) -> str:
 def runner(dtype: str) -> Iterator[CpuRunner]:
     """The best build for this machine."""
     yield (loaded := load(dtype))
-    loaded.close()
-
-
-@pytest.fixture(scope="module")
-def portable() -> Iterator[CpuRunner]:
-    yield (loaded := load("float32", InstructionSet.PORTABLE))
     loaded.close()
 
 
@@ -114,16 +107,6 @@ def test_kv_pressure_preemption_and_batch_mates_change_no_token(tmp_path: Path) 
         assert together.outputs[index] == run([index]).outputs[index]
 
 
-def test_answers_of_the_portable_build_are_the_same_alone_and_together(portable: CpuRunner) -> None:
-    """The path of a machine without AVX2, forced."""
-    indexes = (0, 11, 22)
-    wanted = [StepDriver(portable, 4096).generate([list(prompt_ids()[index])], 4, [sampling(index)])[0] for index in indexes]
-    together = StepDriver(portable, budget=9, seed=1).generate(
-        [list(prompt_ids()[index]) for index in indexes], 4, [sampling(index) for index in indexes]
-    )
-    assert together == wanted
-
-
 _LIMITS = {"float32": (0.002, 0.99, 0.0001), "bfloat16": (0.015, 0.96, 0.005)}
 
 
@@ -146,13 +129,6 @@ def test_numbers_with_an_int8_cache_are_close_to_float32(reference: Tensor) -> N
     assert abs(found.perplexity / found.reference_perplexity - 1) < 0.005
     assert found.same_top_1 > 0.97
     assert found.mean_divergence < 0.002
-
-
-def test_numbers_of_the_portable_build_are_close_to_float32(portable: CpuRunner, reference: Tensor) -> None:
-    ids = text_ids()[:64]
-    found = closeness(reference[:64], cpu_logits(portable, ids), ids)
-    assert found.same_top_1 > 0.98
-    assert found.mean_divergence < 0.0002
 
 
 def test_weights_of_the_file_are_served_as_stored(runner: CpuRunner) -> None:

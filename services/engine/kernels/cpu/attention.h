@@ -23,16 +23,6 @@ constexpr int kMaxSums = 4;
 // A cell is loaded for several rows, and few rows take several columns of cells at once, lest every sum waits for its own last addition.
 constexpr int columns_at_once(int sums) { return sums * 4 <= kMaxSums ? 4 : sums * 2 <= kMaxSums ? 2 : 1; }
 
-// 2^x within 2e-7 of the value for x in [-64, 0]; 0 below, not a number stays so.
-INFERWAY_INLINE F32 power_of_two(const F32& x) {
-    const F32 low = fill(-64.0f), inside = where_less(x, low, low, x);
-    const F32 shifted = inside + fill(kRoundingShift), rest = inside - (shifted - fill(kRoundingShift));
-    F32 series = fill(1.32647241e-3f);
-    for (float factor : {9.67151289e-3f, 5.55073375e-2f, 0.240222421f, 0.693146978f, 1.0f}) series = fma(series, rest, fill(factor));
-    const U32 power = bits<U32>(shifted_bits(shifted) + fill<int32_t>(127)) << 23;
-    return where_less(x, low, fill(0.0f), series * bits<F32>(power));
-}
-
 // Keys and values of one sequence and head, of positions 0 .. reach - 1.
 struct Past {
     const int32_t* table;

@@ -72,24 +72,10 @@ struct Int8Kv {
     static constexpr int kZero = 128;
 
     static INFERWAY_INLINE I32 key_dot(const I32& sum, const uint8_t* cell, uint32_t word) {
-#if defined(__AVX512VNNI__)
-        return bits<I32>(_mm512_dpbusd_epi32(bits<__m512i>(sum), _mm512_loadu_si512(cell), _mm512_set1_epi32(int32_t(word))));
-#else
-        const U32 four = load<U32>(cell);
-        I32 total = sum;
-        for (int i = 0; i < 4; i++) total = total + bits<I32>(four << (24 - 8 * i) >> 24) * fill(int32_t(word << (24 - 8 * i)) >> 24);
-        return total;
-#endif
+        return add_products<255>(sum, load<U32>(cell), fill(word));
     }
     static INFERWAY_INLINE I32 value_dot(const I32& sum, const uint8_t* cell, uint32_t word) {
-#if defined(__AVX512VNNI__)
-        return bits<I32>(_mm512_dpbusd_epi32(bits<__m512i>(sum), _mm512_set1_epi32(int32_t(word)), _mm512_loadu_si512(cell)));
-#else
-        const I32 four = load<I32>(cell);
-        I32 total = sum;
-        for (int i = 0; i < 4; i++) total = total + (four << (24 - 8 * i) >> 24) * fill(int32_t(word << (24 - 8 * i) >> 24));
-        return total;
-#endif
+        return add_products<255>(sum, fill(word), load<U32>(cell));
     }
 };
 

@@ -183,7 +183,7 @@ class Network {
     }
 
     INFERWAY_INLINE static F32 gated(const F32& gate, const F32& up) {
-        return gate / (fill(1.0f) + exponential(fill(0.0f) - gate)) * up;
+        return gate / (fill(1.0f) + power_of_two(gate * fill(-1.44269504f))) * up;
     }
 
     void normalise(Member& member, const float* weights, int rows) {

@@ -10,14 +10,7 @@ namespace inferway {
 
 enum Format : int32_t { kQ4 = 0, kQ8 = 1 };
 
-INFERWAY_INLINE uint16_t float_to_half(float value) {
-    const uint32_t raw = bits<uint32_t>(value), sign = (raw >> 16) & 0x8000u, rest = raw & 0x7fffffffu;
-    if (rest > 0x7f800000u) return uint16_t(sign | 0x7e00u);
-    if (rest >= 0x47800000u) return uint16_t(sign | 0x7c00u);
-    if (rest < 0x38800000u) return uint16_t(sign | uint32_t(std::nearbyint(bits<float>(rest) * 0x1p24f)));
-    const uint32_t rounded = rest + 0xfffu + ((rest >> 13) & 1u);
-    return uint16_t(sign | ((rounded - 0x38000000u) >> 13));
-}
+INFERWAY_INLINE uint16_t float_to_half(float value) { return _cvtss_sh(value, 0); }  // to nearest even
 
 // One group of 32 inputs of one output.
 struct PackedGroup {
@@ -30,7 +23,7 @@ inline bool pack_q4(const float* from, PackedGroup& to) {
     const auto [low, high] = std::minmax_element(from, from + kGroup);
     to.minimum = float_to_half(*low);
     to.scale = float_to_half((*high - *low) / 15.0f);
-    const float scale = half_to_float(to.scale), minimum = half_to_float(to.minimum), factor = scale > 0 ? 1.0f / scale : 0.0f;
+    const float scale = _cvtsh_ss(to.scale), minimum = _cvtsh_ss(to.minimum), factor = scale > 0 ? 1.0f / scale : 0.0f;
     bool exact = true;
     for (int i = 0; i < kGroup; i++) {
         const float rounded = std::nearbyint((from[i] - minimum) * factor), nibble = rounded > 0.0f ? std::min(rounded, 15.0f) : 0.0f;
@@ -44,7 +37,7 @@ inline bool pack_q8(const float* from, PackedGroup& to) {
     float top = 0;
     for (int i = 0; i < kGroup; i++) top = from[i] == from[i] ? std::max(top, std::fabs(from[i])) : from[i];
     to.scale = float_to_half(top / 127.0f);
-    const float scale = half_to_float(to.scale), factor = scale > 0 ? 1.0f / scale : 0.0f;
+    const float scale = _cvtsh_ss(to.scale), factor = scale > 0 ? 1.0f / scale : 0.0f;
     bool exact = true;
     for (int i = 0; i < kGroup; i++) {
         const float rounded = std::nearbyint(from[i] * factor);

@@ -13,7 +13,7 @@ constexpr int kQuads = kGroup / 4;
 
 // scale * nibble + minimum; low nibbles are quad 2i, high nibbles quad 2i + 1 of [quad][output][input % 4].
 struct Q4 {
-    static constexpr int kZero = 0;
+    static constexpr int kZero = 0, kMost = 15;
     static constexpr bool kHasMinimum = true;
     uint8_t nibbles[kQuads / 2][64];
     uint16_t scale[kLanes];
@@ -22,7 +22,7 @@ struct Q4 {
 
 // scale * (byte - 128).
 struct Q8 {
-    static constexpr int kZero = 128;
+    static constexpr int kZero = 128, kMost = 255;
     static constexpr bool kHasMinimum = false;
     uint8_t bytes[kQuads][64];
     uint16_t scale[kLanes];
@@ -60,94 +60,39 @@ struct Activations {
     size_t at(int row, int group) const { return (size_t(row / kTileRows) * groups() + group) * kTileRows + row % kTileRows; }
 };
 
-// Four inputs of 16 outputs each.
-#if defined(__AVX512VNNI__)
-using Quad = __m512i;
-#else
-struct Quad {
-    alignas(64) uint8_t bytes[64];
-};
-#endif
-
-// Quads 2i and 2i + 1 of a block.
-INFERWAY_INLINE void unpack(const Q8& block, int i, Quad* out) { std::memcpy(out, block.bytes[2 * i], 2 * sizeof(Quad)); }
-
-INFERWAY_INLINE void unpack(const Q4& block, int i, Quad* out) {
-#if defined(__AVX512VNNI__)
-    const __m512i low = _mm512_set1_epi8(15), both = _mm512_loadu_si512(block.nibbles[i]);
-    out[0] = _mm512_and_si512(both, low);
-    out[1] = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
-#else
-    for (int j = 0; j < 64; j++) {
-        out[0].bytes[j] = block.nibbles[i][j] & 15;
-        out[1].bytes[j] = block.nibbles[i][j] >> 4;
-    }
-#endif
+// Four inputs of 16 outputs each: quads 2i and 2i + 1 of a block.
+INFERWAY_INLINE void unpack(const Q8& block, int i, U32* out) {
+    out[0] = load<U32>(block.bytes[2 * i]);
+    out[1] = load<U32>(block.bytes[2 * i + 1]);
 }
 
-#if defined(__AVX512VNNI__)
+INFERWAY_INLINE void unpack(const Q4& block, int i, U32* out) {
+    const U32 both = load<U32>(block.nibbles[i]), low = fill(0x0f0f0f0fu);
+    out[0] = both & low;
+    out[1] = (both >> 4) & low;
+}
+
 // Per output and row: sum over the group of (weight byte - kZero) * number, exact; x holds each row's planes, the high one first. Rows take
 // turns within a quad, lest every sum waits for itself.
 template <class Format, int kPlanes, int kRows>
 INFERWAY_INLINE void dots(const Format& block, const int8_t* x, const GroupScale* scales, I32* sums) {
-    __m512i totals[kRows];
-    INFERWAY_UNROLL for (int r = 0; r < kRows; r++) totals[r] = _mm512_setzero_si512();
+    INFERWAY_UNROLL for (int r = 0; r < kRows; r++) sums[r] = fill<int32_t>(0);
     INFERWAY_UNROLL for (int plane = 0; plane < kPlanes; plane++) {
         INFERWAY_UNROLL for (int r = 0; r < kRows; r++) {
-            if (plane > 0) totals[r] = _mm512_slli_epi32(totals[r], kLowBits);
-            if (plane == kPlanes - 1) totals[r] = _mm512_add_epi32(totals[r], _mm512_set1_epi32(-Format::kZero * scales[r].sum));
+            if (plane > 0) sums[r] = sums[r] << kLowBits;
+            if (plane == kPlanes - 1) sums[r] = sums[r] + fill(-Format::kZero * scales[r].sum);
         }
         INFERWAY_UNROLL for (int i = 0; i < kQuads / 2; i++) {
-            Quad two[2];
+            U32 two[2];
             unpack(block, i, two);
             INFERWAY_UNROLL for (int j = 0; j < 2; j++)
                 INFERWAY_UNROLL for (int r = 0; r < kRows; r++) {
-                    const int32_t numbers = load<int32_t>(x + (r * kPlanes + plane) * kGroup + 8 * i + 4 * j);
-                    totals[r] = _mm512_dpbusd_epi32(totals[r], two[j], _mm512_set1_epi32(numbers));
+                    const uint32_t numbers = load<uint32_t>(x + (r * kPlanes + plane) * kGroup + 8 * i + 4 * j);
+                    sums[r] = add_products<Format::kMost>(sums[r], two[j], fill(numbers));
                 }
         }
     }
-    INFERWAY_UNROLL for (int r = 0; r < kRows; r++) sums[r] = bits<I32>(totals[r]);
 }
-#else
-template <class Format, int kPlanes>
-INFERWAY_INLINE I32 dot(const Quad* quads, const int8_t* x) {
-#if defined(__AVX2__)
-    const __m256i ones = _mm256_set1_epi16(1), zero = _mm256_set1_epi8(char(Format::kZero));
-    __m256i total[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-    for (int plane = 0; plane < kPlanes; plane++) {
-        for (int half = 0; half < 2; half++) total[half] = _mm256_slli_epi32(total[half], kLowBits);
-        for (int i = 0; i < kQuads; i++) {
-            const __m256i quad = _mm256_set1_epi32(load<int32_t>(x + plane * kGroup + 4 * i));
-            for (int half = 0; half < 2; half++) {
-                const __m256i bytes = _mm256_xor_si256(load<__m256i>(quads[i].bytes + 32 * half), zero);
-                // Signs move to the activations: magnitudes of at most 127 cannot overflow the sums of two products.
-                const __m256i pairs = Format::kZero ? _mm256_maddubs_epi16(_mm256_abs_epi8(bytes), _mm256_sign_epi8(quad, bytes))
-                                                    : _mm256_maddubs_epi16(bytes, quad);
-                total[half] = _mm256_add_epi32(total[half], _mm256_madd_epi16(pairs, ones));
-            }
-        }
-    }
-    return bits<I32>(total);
-#else
-    int32_t total[kLanes] = {};
-    for (int plane = 0; plane < kPlanes; plane++) {
-        for (int output = 0; output < kLanes; output++) total[output] *= 1 << kLowBits;
-        for (int i = 0; i < kQuads; i++)
-            for (int output = 0; output < kLanes; output++)
-                for (int j = 0; j < 4; j++) total[output] += (quads[i].bytes[4 * output + j] - Format::kZero) * x[plane * kGroup + 4 * i + j];
-    }
-    return load<I32>(total);
-#endif
-}
-
-template <class Format, int kPlanes, int kRows>
-INFERWAY_INLINE void dots(const Format& block, const int8_t* x, const GroupScale*, I32* sums) {
-    Quad quads[kQuads];
-    for (int i = 0; i < kQuads / 2; i++) unpack(block, i, quads + 2 * i);
-    INFERWAY_UNROLL for (int r = 0; r < kRows; r++) sums[r] = dot<Format, kPlanes>(quads, x + r * kPlanes * kGroup);
-}
-#endif
 
 constexpr int kAhead = 8;  // blocks that are on their way from memory while one is used
 
@@ -238,13 +183,13 @@ inline void read_row(const Format* weights, int inputs, int row, float* to) {
     const int output = row % kLanes;
     for (int group = 0; group < inputs / kGroup; group++) {
         const Format& block = blocks[group];
-        Quad quads[kQuads];
+        U32 quads[kQuads];
         for (int i = 0; i < kQuads / 2; i++) unpack(block, i, quads + 2 * i);
         uint8_t bytes[kQuads][64];
         std::memcpy(bytes, quads, sizeof bytes);
-        const float scale = half_to_float(block.scale[output]);
+        const float scale = _cvtsh_ss(block.scale[output]);
         float minimum = 0;
-        if constexpr (Format::kHasMinimum) minimum = half_to_float(block.minimum[output]);
+        if constexpr (Format::kHasMinimum) minimum = _cvtsh_ss(block.minimum[output]);
         for (int i = 0; i < kGroup; i++) to[group * kGroup + i] = scale * float(bytes[i / 4][4 * output + i % 4] - Format::kZero) + minimum;
     }
 }

@@ -12,9 +12,7 @@
 #include <thread>
 #include <vector>
 
-#if defined(__x86_64__)
 #include <immintrin.h>
-#endif
 
 namespace inferway {
 
@@ -86,9 +84,7 @@ class Team {
     static void wait(std::atomic<int>& value, Until until) {
         for (int tries = 0; tries < kAwake; tries++) {
             if (until(value.load(std::memory_order_acquire))) return;
-#if defined(__x86_64__)
             _mm_pause();
-#endif
         }
         for (int seen; !until(seen = value.load(std::memory_order_acquire));) value.wait(seen, std::memory_order_acquire);
     }

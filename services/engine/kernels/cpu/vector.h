@@ -1,4 +1,4 @@
-// Sixteen numbers that are computed together, written once: the build's instruction set decides whether they are one, two or four registers.
+// Sixteen numbers that are computed together, written once: the build's instruction set decides whether they are one register or two.
 //
 // `fma` is the only place where a product and a sum may be rounded once. The build forbids the compiler to join any others, so that a row gives
 // the same bits in a tile of one and in a tile of eight.
@@ -9,9 +9,7 @@
 #include <cstring>
 #include <initializer_list>
 
-#if defined(__x86_64__)
 #include <immintrin.h>
-#endif
 
 namespace inferway {
 
@@ -19,10 +17,8 @@ constexpr int kLanes = 16;
 
 #if defined(__AVX512F__)
 constexpr int kWidth = 16;
-#elif defined(__AVX2__)
-constexpr int kWidth = 8;
 #else
-constexpr int kWidth = 4;
+constexpr int kWidth = 8;
 #endif
 constexpr int kParts = kLanes / kWidth;
 
@@ -42,7 +38,10 @@ using U32 = Lanes<uint32_t>;
 template <class V>
 INFERWAY_INLINE V load(const void* from) {
     V value;
-    std::memcpy(&value, from, sizeof value);
+    if constexpr (requires { value.part; })  // one by one, lest GCC goes by way of the stack
+        for (int i = 0; i < kParts; i++) value.part[i] = load<typename V::Part>(static_cast<const char*>(from) + i * sizeof value.part[i]);
+    else
+        std::memcpy(&value, from, sizeof value);
     return value;
 }
 
@@ -110,10 +109,8 @@ INFERWAY_INLINE F32 magnitude(const F32& a) { return bits<F32>(bits<U32>(a) & fi
 INFERWAY_INLINE F32 fma(const F32& a, const F32& b, const F32& c) {
 #if defined(__AVX512F__)
     return F32{{_mm512_fmadd_ps(a.part[0], b.part[0], c.part[0])}};
-#elif defined(__AVX2__)
-    return F32{{_mm256_fmadd_ps(a.part[0], b.part[0], c.part[0]), _mm256_fmadd_ps(a.part[1], b.part[1], c.part[1])}};
 #else
-    return a * b + c;
+    return F32{{_mm256_fmadd_ps(a.part[0], b.part[0], c.part[0]), _mm256_fmadd_ps(a.part[1], b.part[1], c.part[1])}};
 #endif
 }
 
@@ -167,15 +164,12 @@ constexpr float kRoundingShift = 12582912.0f;
 
 INFERWAY_INLINE I32 shifted_bits(const F32& shifted) { return bits<I32>(shifted) - fill<int32_t>(0x4b400000); }
 
-// e^x within 2 ulp for x in [-87, 88]; 0 below, e^88 above, not a number stays so.
-INFERWAY_INLINE F32 exponential(const F32& x) {
-    const F32 low = fill(-87.0f), high = fill(88.0f);
-    const F32 inside = where_less(x, low, low, where_less(high, x, high, x));
-    const F32 shifted = fma(inside, fill(1.44269504f), fill(kRoundingShift));
-    const F32 whole = shifted - fill(kRoundingShift);
-    const F32 rest = fma(whole, fill(-1.42860682e-6f), fma(whole, fill(-0.693145751953125f), inside));
-    F32 series = fill(1.38888889e-3f);
-    for (float factor : {8.33333333e-3f, 4.16666667e-2f, 1.66666667e-1f, 0.5f, 1.0f, 1.0f}) series = fma(series, rest, fill(factor));
+// 2^x within 2e-7 of the value for x in [-64, 126]; 0 below, 2^126 above, not a number stays so.
+INFERWAY_INLINE F32 power_of_two(const F32& x) {
+    const F32 low = fill(-64.0f), high = fill(126.0f), inside = where_less(x, low, low, where_less(high, x, high, x));
+    const F32 shifted = inside + fill(kRoundingShift), rest = inside - (shifted - fill(kRoundingShift));
+    F32 series = fill(1.32647241e-3f);
+    for (float factor : {9.67151289e-3f, 5.55073375e-2f, 0.240222421f, 0.693146978f, 1.0f}) series = fma(series, rest, fill(factor));
     const U32 power = bits<U32>(shifted_bits(shifted) + fill<int32_t>(127)) << 23;
     return where_less(x, low, fill(0.0f), series * bits<F32>(power));
 }
@@ -192,22 +186,33 @@ INFERWAY_INLINE void store_bytes(int8_t* to, const I32& a) {
 }
 
 // IEEE half precision.
-INFERWAY_INLINE float half_to_float(uint16_t half) {
-    const uint32_t sign = uint32_t(half & 0x8000u) << 16, rest = half & 0x7fffu;
-    const float scaled = bits<float>(rest << 13) * 0x1p112f;
-    const uint32_t special = rest >= 0x7c00u ? 0x7f800000u | (rest << 13) : bits<uint32_t>(scaled);
-    return bits<float>(sign | special);
-}
-
 INFERWAY_INLINE F32 halves_to_float(const uint16_t* from) {
 #if defined(__AVX512F__)
     return F32{{_mm512_cvtph_ps(load<__m256i>(from))}};
-#elif defined(__AVX2__)
-    return F32{{_mm256_cvtph_ps(load<__m128i>(from)), _mm256_cvtph_ps(load<__m128i>(from + 8))}};
 #else
-    float values[kLanes];
-    for (int i = 0; i < kLanes; i++) values[i] = half_to_float(from[i]);
-    return load<F32>(values);
+    return F32{{_mm256_cvtph_ps(load<__m128i>(from)), _mm256_cvtph_ps(load<__m128i>(from + 8))}};
+#endif
+}
+
+// Per lane: sum + the four bytes without sign of `a`, at most kMost, times those with sign of `b`; exact.
+template <int kMost>
+INFERWAY_INLINE I32 add_products(const I32& sum, const U32& a, const U32& b) {
+#if defined(__AVX512VNNI__)
+    return bits<I32>(_mm512_dpbusd_epi32(bits<__m512i>(sum), bits<__m512i>(a), bits<__m512i>(b)));
+#else
+    I32 result = sum;
+    for (int i = 0; i < kParts; i++) {
+        const __m256i bytes = bits<__m256i>(a.part[i]), others = bits<__m256i>(b.part[i]);
+        __m256i products;
+        if constexpr (kMost < 128) {
+            products = _mm256_madd_epi16(_mm256_maddubs_epi16(bytes, others), _mm256_set1_epi16(1));
+        } else {  // pairs of such products do not fit into 16 bits
+            const __m256i even = _mm256_madd_epi16(_mm256_and_si256(bytes, _mm256_set1_epi16(255)), _mm256_srai_epi16(_mm256_slli_epi16(others, 8), 8));
+            products = _mm256_add_epi32(even, _mm256_madd_epi16(_mm256_srli_epi16(bytes, 8), _mm256_srai_epi16(others, 8)));
+        }
+        result.part[i] = result.part[i] + bits<I32::Part>(products);
+    }
+    return result;
 #endif
 }
 
@@ -225,16 +230,6 @@ struct Pair {
 INFERWAY_INLINE Pair bfloat16_pairs(const uint16_t* from) {
     const U32 raw = load<U32>(from);
     return {bits<F32>(raw << 16), bits<F32>(raw & fill<uint32_t>(0xffff0000u))};
-}
-
-INFERWAY_INLINE F32 bfloat16_to_float(const uint16_t* from) {
-#if defined(__AVX512F__)
-    return F32{{_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load<__m256i>(from)), 16))}};
-#else
-    uint32_t values[kLanes];
-    for (int i = 0; i < kLanes; i++) values[i] = uint32_t(from[i]) << 16;
-    return load<F32>(values);
-#endif
 }
 
 }  // namespace inferway

@@ -101,10 +101,9 @@ def test_threads_change_no_bit(tmp_path_factory: pytest.TempPathFactory, level: 
 
 
 @pytest.mark.parametrize(("kind", "dtype", "kv_dtype"), _NUMERICS)
-def test_builds_with_fused_sums_agree_bit_for_bit(tmp_path_factory: pytest.TempPathFactory, kind: str, dtype: str, kv_dtype: str) -> None:
-    """A sequence may go on at a replica whose CPU has other registers. (The portable build rounds product and sum apart.)"""
-    fused = [level for level in LEVELS if level is not InstructionSet.PORTABLE]
-    found = [alone(_load(tmp_path_factory, level, kind, dtype, kv_dtype), prompt(70, 1)) for level in fused]
+def test_builds_agree_bit_for_bit(tmp_path_factory: pytest.TempPathFactory, kind: str, dtype: str, kv_dtype: str) -> None:
+    """A sequence may go on at a replica whose CPU has other registers."""
+    found = [alone(_load(tmp_path_factory, level, kind, dtype, kv_dtype), prompt(70, 1)) for level in LEVELS]
     assert all(np.array_equal(logits, found[0]) for logits in found)
 
 

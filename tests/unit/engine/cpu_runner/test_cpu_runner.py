@@ -10,8 +10,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from services.engine.cpu_runner.instruction_set import InstructionSet
-from services.engine.cpu_runner.kernel_build import NoKernelsError
+from services.engine.cpu_runner.instruction_set import InstructionSet, NoKernelsError
 from services.engine.cpu_runner.runner import CpuRunner
 from services.engine.model.importer import ImportOptions, import_model
 from services.engine.runner import RunnerSettings, SamplingParams, SequenceSlice
@@ -57,7 +56,6 @@ def test_info_states_limits_and_the_numeric_path(runner: CpuRunner, level: Instr
     assert info.dtype == "q8"
     for words in (level.display_name, "weights as stored", "activations 15 bits", "KV cache bfloat16", "rarely differ from float32"):
         assert words in info.quality
-    assert ("slow" in info.quality) == (level is InstructionSet.PORTABLE)
 
 
 def test_info_of_coarse_activations_says_so(settings: RunnerSettings) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from services.engine.cpu_runner.instruction_set import InstructionSet, best_for, cpu_features
+from services.engine.cpu_runner.instruction_set import InstructionSet, NoKernelsError, best_for, cpu_features
 
 _AVX2 = {"fpu", "sse2", "avx", "avx2", "fma", "f16c"}
 _AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
@@ -18,20 +18,23 @@ _AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
         (_AVX512 | {"avx512_bf16"}, InstructionSet.AVX2),
         (_AVX512, InstructionSet.AVX2),
         (_AVX2, InstructionSet.AVX2),
-        (_AVX2 - {"f16c"}, InstructionSet.PORTABLE),
-        ({"sse2"}, InstructionSet.PORTABLE),
-        (set(), InstructionSet.PORTABLE),
     ],
 )
 def test_best_for_takes_the_fastest_build_whose_needs_are_met(features: set[str], wanted: InstructionSet) -> None:
     assert best_for(features) is wanted
 
 
+@pytest.mark.parametrize("features", [_AVX2 - {"f16c"}, {"sse2"}, set()])
+def test_best_for_a_cpu_without_avx2_says_that_there_is_none(features: set[str]) -> None:
+    with pytest.raises(NoKernelsError, match="no AVX2") as caught:
+        best_for(features)
+    assert "serve on a CPU" in caught.value.remedy
+
+
 def test_compiler_flags_name_what_the_build_needs() -> None:
     assert set(InstructionSet.AVX2.compiler_flags) == {"-mavx2", "-mfma", "-mf16c"}
     assert "-mavx512vnni" in InstructionSet.AVX512.compiler_flags
     assert "-mavx512bf16" in InstructionSet.AVX512_BF16.compiler_flags
-    assert InstructionSet.PORTABLE.compiler_flags == ()
 
 
 def test_cpu_features_of_a_system_that_lists_none_are_none(tmp_path: Path) -> None:

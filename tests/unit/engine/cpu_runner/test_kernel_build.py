@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from services.engine.cpu_runner.instruction_set import InstructionSet
-from services.engine.cpu_runner.kernel_build import NoKernelsError, library
+from services.engine.cpu_runner.instruction_set import InstructionSet, NoKernelsError
+from services.engine.cpu_runner.kernel_build import library
 
-_LEVEL = InstructionSet.PORTABLE
+_LEVEL = InstructionSet.AVX512
 
 
 def compiler(folder: Path, script: str) -> dict[str, str]:
