@@ -1,8 +1,8 @@
 """Continuous batching: which tokens of which sequences one step computes, and what its results mean for them.
 
 Pure state: no clock, no thread, no numeric library. The rule of a step, in order: late sequences are dropped; every decoding sequence gets
-one token, and drafts of the next ones from half of what is left of the token budget; the rest goes to prompts, those of waiting sequences
-included, by `prefill_turns`. A waiting sequence is
+one token; what is left of the token budget goes to prompts, those of waiting sequences included, by `prefill_turns`, and in a step without
+prompts half of it to drafts of the next tokens, shared out evenly. A waiting sequence is
 admitted at its first turn, if there is a place and blocks for all its tokens; cached blocks count as free. One that does not fit lets
 MAX_OVERTAKES later ones pass, then nobody. One that lacks a block that is being computed for another waits for it, in nobody's way.
 
@@ -108,12 +108,15 @@ class Batcher:
         """
         plan = Plan(ended=self._drop_late(now_s))
         decoding = [sequence for sequence in self._decoding() if self._grow(sequence)]
-        most = (self._limits.max_step_tokens - len(decoding)) // 2
-        for sequence in decoding:
-            drafts = self._drafts(sequence, most, price(len(decoding)))
-            most -= len(drafts)
-            plan.slices.append(self._slice(sequence, 1, drafts))
-        self._schedule_prefills(plan, self._limits.max_step_tokens - plan.num_tokens)
+        budget = self._limits.max_step_tokens - len(decoding)
+        self._schedule_prefills(plan, budget)
+        budget = 0 if plan.slices else budget // 2
+        slices = []
+        for index, sequence in enumerate(decoding):
+            drafts = self._drafts(sequence, budget // (len(decoding) - index), price(len(decoding)))
+            budget -= len(drafts)
+            slices.append(self._slice(sequence, 1, drafts))
+        plan.slices[:0] = slices
         self._cache.unpin()
         return plan
 

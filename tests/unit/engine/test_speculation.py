@@ -76,14 +76,29 @@ def test_drafts_go_no_further_than_the_context() -> None:
     assert (bench.ends[1].reason, len(bench.outputs[1])) == (EndReason.LENGTH, 6)
 
 
-def test_drafts_leave_half_of_the_budget_to_prompts() -> None:
+def test_no_drafts_beside_prompts() -> None:
     bench = drafting(max_drafts=9, max_step_tokens=12)
     bench.add(rehearsed(1, max_output_tokens=50), rehearsed(2, max_output_tokens=50))
     bench.step()
-    bench.add(sequence(3, num_prompt=40))
-    plan = bench.step()
-    assert [part.num_drafts for part in plan.slices] == [5, 0, 0]
-    assert [len(part.token_ids) for part in plan.slices] == [6, 1, 5]
+    bench.add(sequence(3, num_prompt=15))
+    assert [(len(part.token_ids), part.num_drafts) for part in bench.step().slices] == [(1, 0), (1, 0), (10, 0)]
+    assert [(len(part.token_ids), part.num_drafts) for part in bench.step().slices] == [(1, 0), (1, 0), (5, 0)]
+    assert [part.num_drafts for part in bench.step().slices] == [1, 1, 0]
+
+
+def test_drafts_share_half_of_the_budget() -> None:
+    bench = drafting(max_drafts=9, max_step_tokens=23)
+    bench.add(rehearsed(1, max_output_tokens=50), sequence(2, max_output_tokens=50), rehearsed(3, max_output_tokens=50))
+    bench.step()
+    bench.step()
+    assert [part.num_drafts for part in bench.step().slices] == [3, 0, 7]
+
+
+def test_a_waiting_sequence_that_has_no_place_is_no_reason_against_drafts() -> None:
+    bench = drafting(max_num_sequences=1)
+    bench.add(rehearsed(1, max_output_tokens=50), sequence(2))
+    bench.step()
+    assert [part.num_drafts for part in bench.step().slices] == [4]
 
 
 def test_drafts_take_no_block_from_the_reserve_and_preempt_nobody() -> None:
