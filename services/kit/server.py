@@ -70,11 +70,15 @@ class ServiceState:
         self._health = servicer
         self._names = names
         self._draining = False
+        self._told: bool | None = None
         self.port = port
 
     async def set_ready(self, ready: bool) -> None:
         """Answers SERVING or NOT_SERVING to grpc.health.v1; while draining it stays NOT_SERVING."""
         serving = ready and not self._draining
+        if serving == self._told:  # Replicas say so four times a second.
+            return
+        self._told = serving
         value = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
         for name in ("", *self._names):
             await self._health.set(name, value)

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 _MAX_BATCH_ROWS = 500
 _RETRY_PAUSE_S = 0.5
 _MAX_RESEND_BACKOFF = 32
-_GATHER_S = 0.2
+_GATHER_S = 0.5
 """From the first record of a batch to its leaving: what every process on the way to the ledger does once per batch, it does less often."""
 
 
