@@ -105,7 +105,7 @@ class CpuRunner:
             tables += part.block_table
         count = sum(wanted for *_, wanted in heads)
         if len(self._logits) < count:
-            self._logits = _empty((max(count, 2 * len(self._logits)), 4 * self._stride)).view(np.float32)  # Counts vary with every step.
+            self._logits = np.empty((max(count, 2 * len(self._logits)), self._stride), dtype=np.float32)  # Counts vary with every step.
         best = np.empty(count, dtype=np.int32)
         self._network.step(_integers(heads), _integers(tokens), _integers(tables), self._logits, best)
         return self._logits[:count, : self.info.vocab_size], best.tolist()

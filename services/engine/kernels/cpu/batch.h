@@ -114,7 +114,7 @@ struct StepCall {
     int num_slices;
     const int32_t* tokens;
     const int32_t* tables;
-    float* logits;  // [rows that want logits][vocab rounded up to 16], fastest where it begins at a cache line
+    float* logits;  // [rows that want logits][vocab rounded up to 16]
     int32_t* best;  // [rows that want logits]: the lowest token with the largest logit, -1 when the logits are not all finite
 };
 
