@@ -154,7 +154,7 @@ struct Attention {
         F32 peak = fill(-std::numeric_limits<float>::infinity()), mass = fill(0.0f);
         for (int key = 0; key < count; key += kLanes) peak = larger(peak, load<F32>(scores + key));
         const float before = tile.top[r], top = tile.top[r] = std::max(before, largest(peak));
-        F32 most = fill(0.0f), probe = fill(0.0f);
+        [[maybe_unused]] I32 most = fill<int32_t>(0);
         for (int key = 0; key < count; key += kLanes) {
             const F32 weight = power_of_two(load<F32>(scores + key) - fill(top));
             mass = mass + weight;
@@ -164,15 +164,14 @@ struct Attention {
                 // What lies beyond the row's reach is a stranger's and may be anything.
                 const F32 scaled = where_less(fill(0.0f), weight, weight * load<F32>(scales), fill(0.0f));
                 store(scores + key, scaled);
-                most = larger(most, scaled);
-                probe = probe + (scaled - scaled);
+                most = larger(most, magnitude(scaled));
             } else {
                 store_bfloat16(reinterpret_cast<uint16_t*>(tile.weights[0][r]) + key, weight);
             }
         }
         tile.keep[r] = lane(power_of_two(fill(before - top)), 0);
-        tile.total[r] = tile.total[r] * tile.keep[r] + sum(mass) + (Kv::kScaled ? sum(probe) : 0.0f);
-        if constexpr (Kv::kScaled) round_weights(r, count, largest(most));
+        tile.total[r] = tile.total[r] * tile.keep[r] + sum(mass);
+        if constexpr (Kv::kScaled) round_weights(r, count, largest_magnitude(most));
     }
 
     void round_weights(int r, int count, float most) {
@@ -183,7 +182,7 @@ struct Attention {
             store_bytes(reinterpret_cast<int8_t*>(tile.weights[0][r]) + key, numbers >> 8);
             store_bytes(reinterpret_cast<int8_t*>(tile.weights[kPlanes - 1][r]) + key, numbers);
         }
-        tile.weight_scale[r] = most / kLargest;
+        tile.weight_scale[r] = most / kLargest + (most - most);
     }
 
     template <int kRows>

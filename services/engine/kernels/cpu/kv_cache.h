@@ -33,15 +33,12 @@ INFERWAY_INLINE void store_bfloat16(uint16_t* to, const F32& values) {
 
 // Rounds to -127 .. 127 plus `zero` and returns the scale; one that is not a number stands for a row that is not finite.
 inline float round_bytes(const float* from, int dim, int zero, int8_t* to) {
-    F32 top = fill(0.0f), probe = fill(0.0f);
-    for (int d = 0; d < dim; d += kLanes) {
-        top = larger(top, magnitude(load<F32>(from + d)));
-        probe = probe + (load<F32>(from + d) - load<F32>(from + d));
-    }
-    const float most = largest(top), factor = most > 0 ? 127.0f / most : 0.0f;
+    I32 top = fill<int32_t>(0);
+    for (int d = 0; d < dim; d += kLanes) top = larger(top, magnitude(load<F32>(from + d)));
+    const float most = largest_magnitude(top), factor = most > 0 ? 127.0f / most : 0.0f;
     for (int d = 0; d < dim; d += kLanes)
         store_bytes(to + d, shifted_bits(load<F32>(from + d) * fill(factor) + fill(kRoundingShift)) + fill<int32_t>(zero));
-    return most / 127.0f + sum(probe);
+    return most / 127.0f + (most - most);
 }
 
 struct Bfloat16Kv {

@@ -159,14 +159,14 @@ INFERWAY_INLINE void store_planes(int8_t* to, const I32& numbers, Planes planes)
 
 // Round the 32 values a, b of one row and group. A group that is not finite gets a scale that is not a number.
 INFERWAY_INLINE void quantise(const F32& a, const F32& b, const Activations& to, int row, int group) {
-    const float most = largest_number(to.planes), top = largest(larger(magnitude(a), magnitude(b))), probe = sum((a - a) + (b - b));
+    const float most = largest_number(to.planes), top = largest_magnitude(larger(magnitude(a), magnitude(b)));
     const F32 factor = fill(top > 0 ? most / top : 0.0f), shift = fill(kRoundingShift);
     const I32 first = shifted_bits(a * factor + shift), second = shifted_bits(b * factor + shift);
     int8_t* bytes = to.bytes + to.at(row, group) * to.group_bytes();
     store_planes(bytes, first, to.planes);
     store_planes(bytes + kLanes, second, to.planes);
     const int32_t total = sum(first + second);
-    const float scale = top / most + probe;
+    const float scale = top / most + (top - top);
     to.scales[to.at(row, group)] = {scale, scale * float(total), total};
 }
 

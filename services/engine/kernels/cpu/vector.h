@@ -104,7 +104,10 @@ INFERWAY_INLINE F32 where_less(const Lanes<T>& a, const Lanes<T>& b, const F32& 
 
 INFERWAY_INLINE F32 larger(const F32& a, const F32& b) { return where_less(a, b, b, a); }
 
-INFERWAY_INLINE F32 magnitude(const F32& a) { return bits<F32>(bits<U32>(a) & fill<uint32_t>(0x7fffffffu)); }
+// Magnitudes as the integers that their bits are: in the same order, with infinity and what is no number at the end.
+INFERWAY_INLINE I32 magnitude(const F32& a) { return bits<I32>(bits<U32>(a) & fill<uint32_t>(0x7fffffffu)); }
+
+INFERWAY_INLINE I32 larger(const I32& a, const I32& b) { return bits<I32>(where_less(a, b, bits<F32>(b), bits<F32>(a))); }
 
 INFERWAY_INLINE F32 fma(const F32& a, const F32& b, const F32& c) {
 #if defined(__AVX512F__)
@@ -148,6 +151,14 @@ INFERWAY_INLINE float largest(const F32& a) {
     return _mm512_reduce_max_ps(a.part[0]);
 #else
     return reduce(a, [](float x, float y) { return x < y ? y : x; });
+#endif
+}
+
+INFERWAY_INLINE float largest_magnitude(const I32& a) {
+#if defined(__AVX512F__)
+    return bits<float>(_mm512_reduce_max_epi32(reinterpret_cast<__m512i>(a.part[0])));
+#else
+    return bits<float>(reduce(a, [](int32_t x, int32_t y) { return x < y ? y : x; }));
 #endif
 }
 
