@@ -10,10 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from inferway.engine.v1 import engine_pb2, engine_pb2_grpc
-from services.kit.channel import connect
 from tests.harness import smollm
 from tests.harness.bill import Bill
+from tests.harness.measure import loads
 from tests.harness.mesh import Mesh, running_mesh
 from tests.harness.rest import Rest, said_by_choice
 from tests.harness.traffic import Clients, Told
@@ -64,8 +63,10 @@ def test_smoke_on_the_real_model_finds_nothing_wrong(mesh: Mesh) -> None:
 
 async def test_stream_survives_the_death_of_its_replica_word_for_word(mesh: Mesh) -> None:
     async with Clients(mesh) as clients:
-        reference = await clients.ask_stream(QUESTION, max_tokens=60)
-        task = asyncio.ensure_future(clients.ask_stream(QUESTION, max_tokens=60))
+        reference = await clients.ask_stream(QUESTION, max_tokens=200)
+        begun = asyncio.Event()
+        task = asyncio.ensure_future(clients.ask_stream(QUESTION, max_tokens=200, begun=begun))
+        await asyncio.wait_for(begun.wait(), 60)
         slot = await busy_replica(mesh)
         mesh.replicas()[slot].signal(signal.SIGKILL)
         resumed = await task
@@ -74,25 +75,10 @@ async def test_stream_survives_the_death_of_its_replica_word_for_word(mesh: Mesh
 
 
 async def busy_replica(mesh: Mesh) -> str:
-    """The slot that has made at least ten tokens of the one running request."""
-    channels = {slot: connect(f"127.0.0.1:{port}") for slot, port in mesh.ports_of_replicas().items()}
-    found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-
-    async def watch(slot: str) -> None:
-        first = None
-        async for load in engine_pb2_grpc.EngineStub(channels[slot]).WatchLoad(engine_pb2.WatchLoadRequest(), timeout=60):
-            first = load.output_tokens_total if first is None else first
-            if load.num_running and load.output_tokens_total >= first + 10 and not found.done():
-                found.set_result(slot)
-
-    watchers = [asyncio.ensure_future(watch(slot)) for slot in channels]
-    slot = await asyncio.wait_for(found, 60)
-    for watcher in watchers:
-        watcher.cancel()
-    await asyncio.wait(watchers)
-    for channel in channels.values():
-        await channel.close()
-    return slot
+    """The slot that makes the one running answer."""
+    running = [slot for slot, load in zip(mesh.ports_of_replicas(), await loads(mesh), strict=True) if load.num_running]
+    assert running, "the answer was complete before its replica was found"
+    return running[0]
 
 
 async def check_attempts(mesh: Mesh, told: Told) -> None:

@@ -79,8 +79,8 @@ class Clients:
         await self.openai.close()
         await self.channel.close()
 
-    async def ask_stream(self, prompt: str, max_tokens: int = MAX_TOKENS) -> Told:
-        """REST, streamed."""
+    async def ask_stream(self, prompt: str, max_tokens: int = MAX_TOKENS, begun: asyncio.Event | None = None) -> Told:
+        """REST, streamed; `begun` is set when there is text."""
         text, completion_id, usage = "", "", None
         try:
             stream = await self.openai.chat.completions.create(
@@ -94,6 +94,8 @@ class Clients:
             async for chunk in stream:
                 completion_id, usage = chunk.id, chunk.usage or usage
                 text += "".join(choice.delta.content or "" for choice in chunk.choices)
+                if text and begun is not None:
+                    begun.set()
         except openai.APIError as error:
             return Told("rest-stream", prompt, completion_id, text, failure=f"{type(error).__name__}: {error.message}")
         if usage is None:
