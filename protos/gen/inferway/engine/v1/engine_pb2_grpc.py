@@ -87,7 +87,8 @@ class EngineServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchLoad(self, request, context):
-        """Streams the load: at once, on change (at most every 50 ms), and every second without a change.
+        """Streams the load: at once, on change (at most every 50 ms), and every second without a change. Of the blocks in use, which grow at every
+        step, each hundredth of all is one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
