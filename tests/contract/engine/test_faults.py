@@ -11,6 +11,7 @@ import pytest
 from inferway.metering.v1 import records_pb2
 from services.engine.watchdog import StepLoopHung
 from tests.harness.engine import GatewayStub, running_engine, wait_load
+from tests.harness.eventually import eventually
 from tests.harness.replica_process import replica_environ
 from tests.harness.tiny_model import write_tiny_model
 
@@ -25,10 +26,13 @@ async def test_poison_ends_alone_and_seven_neighbours_never_notice(tmp_path: Pat
         references = {name: (await gateway.run(f"{name} alone", prompt_token_ids=prompt)).text for name, prompt in prompts.items()}
         engine.gate.poison = POISON
         engine.gate.shut()
-        for name, prompt in prompts.items():
-            await gateway.start(name, prompt_token_ids=prompt)
+        num_begun = engine.gate.num_begun
+        await gateway.start("a0", prompt_token_ids=prompts["a0"])
+        await eventually(lambda: engine.gate.num_begun > num_begun)  # Its step waits at the gate, with nobody else in it.
+        for name in [*prompts][1:]:
+            await gateway.start(name, prompt_token_ids=prompts[name])
         await gateway.start("poison", prompt_token_ids=[10, POISON, 30])
-        await wait_load(channel, num_waiting=7, num_running=1)  # The first one's step stands at the gate.
+        await wait_load(channel, num_waiting=7, num_running=1)
         engine.gate.open()
         (failed,) = await gateway.until_end("poison")
         neighbours = await gateway.until_end(*prompts)
