@@ -43,8 +43,19 @@ async def scrape(metrics_port: int) -> dict[str, float]:
     return {series: float(value) for series, value in pairs}
 
 
+async def num_good_checks(mesh: Mesh) -> int:
+    """How often the edge has found its gateway healthy so far."""
+    async with httpx.AsyncClient(timeout=10) as client:
+        text = (await client.get(f"http://127.0.0.1:{mesh.ports.envoy_admin}/stats?filter=cluster.gateway.health_check.success")).text
+    return int(text.rsplit(" ", 1)[1])
+
+
 async def at_rest(mesh: Mesh, num_replicas: int = 2) -> None:
-    """Waits until the edge serves, the router can use that many replicas and nobody has work: what an earlier test broke has come back."""
+    """Waits until the edge serves, the router can use that many replicas and nobody has work: what an earlier test broke has come back.
+
+    The edge serves when it has found the gateway healthy since: before that, checks that failed may still add up to an unhealthy one.
+    """
+    num_before: list[int] = []
 
     async def rests() -> bool:
         try:
@@ -52,8 +63,10 @@ async def at_rest(mesh: Mesh, num_replicas: int = 2) -> None:
                 healthy = (await client.get(f"{mesh.base_url}/healthz")).status_code == 200
             ready = (await scrape(mesh.ports.router_metrics)).get(READY)
             in_work = (await scrape(mesh.ports.gateway_metrics)).get(IN_WORK)
+            num_before.append(await num_good_checks(mesh))
         except (httpx.TransportError, grpc.aio.AioRpcError):
             return False
-        return (healthy, ready, in_work, len(mesh.replicas())) == (True, num_replicas, 0, num_replicas) and await is_idle(mesh)
+        found = (healthy, ready, in_work, len(mesh.replicas()), num_before[-1] > num_before[0])
+        return found == (True, num_replicas, 0, num_replicas, True) and await is_idle(mesh)
 
     await eventually(rests, 60)

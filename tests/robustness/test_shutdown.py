@@ -37,6 +37,7 @@ async def test_gateway_ended_right_after_its_replies_loses_no_bill(mesh: Mesh, h
 async def test_broker_that_falls_silent_delays_no_answer_and_loses_no_bill(mesh: Mesh) -> None:
     """Frozen, not dead: no connection breaks, nothing is acknowledged, and the records wait where they are durable."""
     await at_rest(mesh)
+    await eventually(lambda: nothing_waits(mesh), 30)
     broker = mesh.child("kafka").identity
     assert broker is not None
     broker.signal(signal.SIGSTOP)
@@ -69,6 +70,11 @@ async def test_event_that_is_sent_again_counts_once_even_after_a_restart(mesh: M
 
     await eventually(both_seen, 30)
     await Bill(mesh).until_equal([told])
+
+
+async def nothing_waits(mesh: Mesh) -> bool:
+    """Whether the ledger has all records of the gateway."""
+    return (await scrape(mesh.ports.gateway_metrics))["inferway_outbox_rows"] == 0
 
 
 def find_event(mesh: Mesh, completion_id: str) -> bytes:

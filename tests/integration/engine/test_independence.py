@@ -132,7 +132,7 @@ def test_answers_with_drafts_are_those_without(
         used.add(subject)
     used.run()
     assert by_index(used, indexes) == answers
-    assert (used.num_accepted > len(indexes)) == runner.info.can_verify_drafts
+    assert (used.num_accepted > len(indexes) // 2) == runner.info.can_verify_drafts
 
 
 def test_answers_under_preemption_are_those_given_alone(runner: ModelRunner, indexes: list[int], answers: list[list[int]]) -> None:
