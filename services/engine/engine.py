@@ -7,7 +7,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 from services.engine.attempt import Attempt
 from services.engine.attempts import AttemptRequest, AttemptRules, can_retry, duplicate
@@ -31,7 +30,6 @@ RECORD_RETRY_S = 0.5
 ABORT_TIMEOUT_S = 10.0
 MESSAGES_PER_MS_BITS = 20
 """Numbers of cache messages begin at the start's time: a later start has higher ones, whatever number this one came to."""
-_sequence_id = attrgetter("sequence_id")
 _FAULTS = (EndReason.STEP_FAILED, EndReason.NON_FINITE_LOGITS)
 
 
@@ -230,7 +228,7 @@ class Engine:
         for given in report.events.prompt_logprobs:
             attempt = self._attempts[given.sequence_id]
             attempt.session.add_prompt_logprobs(attempt.sequence_id, attempt.request.attempt_id, self._step, given.logprobs)
-        for sequence_id, sampled in itertools.groupby(report.events.sampled, _sequence_id):
+        for sequence_id, sampled in itertools.groupby(report.events.sampled, lambda one: one.sequence_id):
             self._take_tokens(self._attempts[sequence_id], list(sampled), now_s)
         for ended in report.events.ended:
             self._finish(self._attempts[ended.sequence_id], ended)
@@ -238,7 +236,6 @@ class Engine:
         self._observer.step(report)
 
     def _take_tokens(self, attempt: Attempt, sampled: Sequence[Sampled], now_s: float) -> None:
-        """What one step sampled for an attempt: one token, or several when guesses were right."""
         token_ids = [one.token_id for one in sampled]
         num_tokens, text = attempt.take(token_ids)
         if num_tokens == 0:
