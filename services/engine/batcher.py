@@ -2,9 +2,9 @@
 
 Pure state: no clock, no thread, no numeric library. The rule of a step, in order: late sequences are dropped; every decoding sequence gets
 one token; what is left of the token budget goes to prompts, those of waiting sequences included, by `prefill_turns`, and in a step without
-prompts half of it to drafts of the next tokens, shared out evenly. A waiting sequence is
-admitted at its first turn, if there is a place and blocks for all its tokens; cached blocks count as free. One that does not fit lets
-MAX_OVERTAKES later ones pass, then nobody. One that lacks a block that is being computed for another waits for it, in nobody's way.
+prompts half of it to drafts of the next tokens, shared out evenly. A waiting sequence is admitted at its first turn, if there is a place
+and blocks for all its tokens; cached blocks count as free. One that does not fit lets MAX_OVERTAKES later ones pass, then nobody. One that
+lacks a block that is being computed for another waits for it, in nobody's way.
 
 When a decode finds no free block the youngest sequence is preempted: it gives all blocks back and is computed again later, as far as the
 prefix cache has lost it, from the tokens it already has, so its output does not change. The oldest is never preempted by others, so there
@@ -283,9 +283,9 @@ class Batcher:
         sequence.is_running = False
         return Ended(sequence.sequence_id, reason, sequence.num_discarded, detail, stop_token_id)
 
-    def _slice(self, sequence: Sequence, count: int, drafts: list[int] | None = None) -> SequenceSlice:
+    def _slice(self, sequence: Sequence, count: int, drafts: Collection[int] = ()) -> SequenceSlice:
         forbidden = self._enders(sequence) if sequence.num_output < sequence.min_output_tokens else frozenset[int]()
-        return slice_of(sequence, count, self._cache.pool.table(sequence.sequence_id), forbidden, drafts or ())
+        return slice_of(sequence, count, self._cache.pool.table(sequence.sequence_id), forbidden, drafts)
 
 
 def _order(sequence: Sequence) -> tuple[float, int]:

@@ -1,5 +1,6 @@
 """What the batcher decides for one step, and what the step then did to sequences."""
 
+from collections.abc import Collection
 from collections.abc import Sequence as Listing
 from dataclasses import dataclass, field
 
@@ -50,7 +51,7 @@ class StepEvents:
 
 
 def slice_of(
-    sequence: Sequence, count: int, block_table: Listing[int], forbidden: frozenset[int], drafts: Listing[int] = ()
+    sequence: Sequence, count: int, block_table: Listing[int], forbidden: frozenset[int], drafts: Collection[int] = ()
 ) -> SequenceSlice:
     """The next `count` tokens of a sequence and drafts of those behind them, with all that a runner has to know of it."""
     start = sequence.num_computed

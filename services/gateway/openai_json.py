@@ -1,6 +1,7 @@
 """Writes answers in OpenAI's shapes: event-stream chunks, whole completions, models; per chunk only the text is encoded."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from services.gateway.answer import Accepted, Ending, Piece, Usage
@@ -11,7 +12,7 @@ from services.gateway.models import ServedModel
 DONE = b"data: [DONE]\n\n"
 
 
-class EventWriter:
+class EventWriter(ABC):
     """What chunks of one stream have in common, whatever a choice looks like; each is one complete server-sent event in bytes."""
 
     def __init__(self, accepted: Accepted, kind: str) -> None:
@@ -19,13 +20,13 @@ class EventWriter:
         # With include_usage every chunk but the last says usage null; without it no chunk says anything.
         self._tail = (',"usage":null' if accepted.request.include_usage else "") + "}\n\n"
 
+    @abstractmethod
     def piece(self, piece: Piece) -> bytes:
         """A chunk of text with the log-probabilities of its tokens."""
-        raise NotImplementedError
 
+    @abstractmethod
     def finish(self, finish_reasons: Sequence[str]) -> bytes:
         """The last chunk of every choice."""
-        raise NotImplementedError
 
     def usage(self, usage: Usage) -> bytes:
         """The chunk that tells what is billed: no choices in it."""
