@@ -4,6 +4,7 @@ import asyncio
 import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from deploy.envoy.descriptor import descriptor_set
 from deploy.local import broker, certs, envoy, first_answer, local_keys, preflight, running
@@ -89,7 +90,7 @@ async def _prepare(settings: Settings, kind: BrokerKind, environ: Mapping[str, s
             group.create_task(_in_step(progress, f"Broker: {kind.value}", lambda _: broker.prepare(kind, settings, environ)))
             group.create_task(_in_step(progress, f"Model {MODEL}", lambda step: _import_model(settings.home, step)))
             if settings.runner in (Runner.AUTO, Runner.CPU):
-                group.create_task(_in_step(progress, "CPU kernels", lambda step: _build_kernels(settings.home, step)))
+                group.create_task(_in_step(progress, "CPU kernels", lambda step: _build_kernels(settings.home, environ, step)))
     except ExceptionGroup as group:
         local = group.subgroup(LocalError)
         raise (local or group).exceptions[0] from None
@@ -113,11 +114,12 @@ def _import_model(home: Home, step: Step) -> None:
         raise LocalError(f"The model could not be imported: {error}.", "Run `make setup` and try again.") from error
 
 
-def _build_kernels(home: Home, step: Step) -> None:
+def _build_kernels(home: Home, environ: Mapping[str, str], step: Step) -> None:
     """Replicas would build them as well, one after the other and unseen. Where they cannot be built, replicas run on torch and say so."""
     try:
         step.say("compiling for this CPU")
-        library(home.root, best_for(cpu_features()))
+        ready_made = Path(folder) if (folder := environ.get("INFERWAY_ENGINE_KERNELS")) else None
+        library(home.root, best_for(cpu_features()), ready_made, environ)
         step.say("")
     except NoKernelsError as error:
         step.say(f"none, torch serves and is slower: {error}; to mend: {error.remedy}")

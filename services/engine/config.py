@@ -22,6 +22,8 @@ class EngineConfig:
     """Name of the slot; empty makes one of host name and port."""
     node_id: str = ""
     home: str = ".inferway"
+    kernels: str = ""
+    """Folder with ready-made libraries of the native kernels, as images have one; where none of them fits, `<home>/kernels` is used."""
     host: str = "127.0.0.1"
     port: int = 0
     advertised_host: str = ""
@@ -83,6 +85,7 @@ class EngineConfig:
             model=self.model,
             version=self.model_version,
             home=Path(self.home),
+            kernels=Path(self.kernels) if self.kernels else None,
             device=self.device,
             dtype=self.dtype,
             kv_dtype=self.kv_dtype,

@@ -181,6 +181,8 @@ class RunnerSettings:
     """Version in the store; empty takes the newest."""
     home: Path = Path(".inferway")
     """INFERWAY_HOME: the store is `<home>/models`."""
+    kernels: Path | None = None
+    """Folder with ready-made libraries of the native kernels, only read, and before `<home>/kernels`."""
     device: str = "cpu"
     """`cpu`, `cuda` or `cuda:<index>`."""
     dtype: str = ""

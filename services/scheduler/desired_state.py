@@ -15,7 +15,7 @@ MAX_SETTINGS = 64
 # What identifies a replica is decided by its assignment and its node, not by a deployment.
 RESERVED_SETTINGS = frozenset(
     {
-        *("replica_id", "model", "model_version", "node_id", "home"),
+        *("replica_id", "model", "model_version", "node_id", "home", "kernels"),
         *("host", "port", "advertised_host", "metrics_port", "etcd_endpoints", "kafka_bootstrap", "drain_timeout_s"),
     }
 )

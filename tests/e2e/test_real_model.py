@@ -12,6 +12,7 @@ import pytest
 
 from tests.harness import smollm
 from tests.harness.bill import Bill
+from tests.harness.cpu_kernels import ready_made
 from tests.harness.measure import loads
 from tests.harness.mesh import Mesh, running_mesh
 from tests.harness.rest import Rest, said_by_choice
@@ -26,7 +27,8 @@ QUESTION = "Explain in a few sentences why the sky is blue."
 def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mesh]:
     smollm.smollm()
     models = smollm.HOME / "models"
-    with running_mesh(tmp_path_factory.mktemp("real"), models, INFERWAY_ENGINE_RUNNER="auto", INFERWAY_LOCAL_BROKER="tansu") as mesh:
+    environ = {"INFERWAY_ENGINE_RUNNER": "auto", "INFERWAY_LOCAL_BROKER": "tansu", **ready_made()}
+    with running_mesh(tmp_path_factory.mktemp("real"), models, **environ) as mesh:
         yield mesh
 
 

@@ -12,6 +12,7 @@ run_checks() {
   check "without a key there is an OpenAI-shaped 401" refuses
   check "a gRPC client streams over the same port" "${python[@]}" deploy/compose/verify/grpc_answer.py "${url#http://}" "$key" "$model"
   check "two replicas run in the engine node" two_replicas
+  check "both compute by the native kernels that are in the image" native_kernels
   check "the ledger has the requests" ledger_has_rows
   check "every service runs as a user that is not root" no_root
   check "Envoy cannot reach etcd or Kafka" separated envoy etcd:2379 kafka:9092
@@ -50,6 +51,13 @@ refuses() {
 
 two_replicas() {
   [ "$(compose exec -T engine-node sh -c 'cat /proc/[0-9]*/cmdline | tr "\0" " " | grep -o "[s]ervices.engine " | wc -l')" = 2 ]
+}
+
+# Every replica says in the registry how it computes; where the CPU has no AVX2 it says that torch serves, and why.
+native_kernels() {
+  local path="native kernels ("
+  grep -qw avx2 /proc/cpuinfo || path="has no AVX2"
+  compose exec -T etcd etcdctl get --prefix --print-value-only /inferway/v1/replicas/ | tee /dev/stderr | grep -c "$path" | grep -qx 2
 }
 
 # The ledger follows within seconds; `inferway usage` asks metering on its loopback port.

@@ -70,7 +70,7 @@ class CpuRunner:
         planes, kv_format = _numerics(settings, version)
         config = read_config(version)
         _check(config)
-        path = library(settings.home, chosen)
+        path = library(settings.home, chosen, settings.kernels)
         weights = load_weights(version, config, kernels := _kernels(path), path.stem)
         block_bytes = settings.block_size * config.num_kv_heads * kv_format.num_bytes(config.head_dim)
         kv = _empty((config.num_layers * 2, settings.num_blocks, block_bytes))
@@ -157,7 +157,7 @@ def _kernels(path: Path) -> Kernels:
     try:
         return Kernels(path)
     except OSError as error:
-        raise NoKernelsError(f"{path.name} cannot be loaded", f"remove {path.name} from INFERWAY_HOME/kernels and start again") from error
+        raise NoKernelsError(f"{path.name} cannot be loaded", f"remove {path} and start again") from error
 
 
 def _check(config: LlamaConfig) -> None:

@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     """Check what the arguments name and print the findings; the exit status is 0 when all checks passed, else 1."""
     options = _parse(arguments)
     findings = Findings()
-    settings = RunnerSettings(options.model, options.version, options.home, num_blocks=NUM_BLOCKS)
+    settings = RunnerSettings(options.model, options.version, options.home, kernels=options.kernels, num_blocks=NUM_BLOCKS)
     if options.dtype:
         settings = replace(settings, dtype=options.dtype)
     try:
@@ -49,6 +49,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(FLAG, dest="model", required=True, metavar="MODEL", help="name in the model store")
     parser.add_argument("--version", default="", help="version in the store; default: the newest")
     parser.add_argument("--home", type=Path, default=Path(os.environ.get("INFERWAY_HOME", ".inferway")), help="INFERWAY_HOME")
+    parser.add_argument("--kernels", type=Path, default=os.environ.get("INFERWAY_ENGINE_KERNELS") or None, help="INFERWAY_ENGINE_KERNELS")
     parser.add_argument("--runner", default="auto", choices=["auto", "cpu", "torch"], help="numeric path to check")
     parser.add_argument("--dtype", default="", choices=["", "float32", "bfloat16"], help="as INFERWAY_ENGINE_DTYPE")
     return parser.parse_args(arguments)
