@@ -197,7 +197,7 @@ async def test_en_06_request_id_of_two_tenants_and_many_choices_at_once_mixes_no
     found = [[choice["message"]["content"] for choice in answer.json()["choices"]] for answer in together]
     expected = [[choice["message"]["content"] for choice in answer["choices"]] for answer in alone]
     assert found == expected * 2
-    rows = await Bill(mesh).until_rows([answer.json()["id"] for answer in together])
+    rows = await Bill(mesh).until_rows([answer.json()["id"] for answer in together], 4)
     assert [row.tenant_id for row in rows] == ["demo"] * 3 + ["other"] * 3
     assert len({attempt.attempt_id for row in rows for attempt in row.attempts}) == 6 * 4
 

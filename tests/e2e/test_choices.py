@@ -33,7 +33,7 @@ async def test_choices_of_a_seed_differ_and_repeat_however_they_are_asked_for(me
     assert texts(answers[0])[0] == texts(single)[0]
     assert answers[0]["usage"]["completion_tokens"] == COUNT * 8
     assert answers[0]["usage"]["prompt_tokens"] == single["usage"]["prompt_tokens"]
-    rows = await Bill(mesh).until_rows([answers[0]["id"], chunks[0]["id"]])
+    rows = await Bill(mesh).until_rows([answers[0]["id"], chunks[0]["id"]], COUNT)
     for row in rows:
         assert (row.prompt_tokens, row.completion_tokens) == (single["usage"]["prompt_tokens"], COUNT * 8)
         assert len(row.attempts) == COUNT

@@ -12,6 +12,7 @@ from tests.harness.mesh import MODEL, Mesh
 
 READY = f'inferway_router_replicas{{model="{MODEL}",state="ready"}}'
 IN_WORK = "inferway_gateway_requests_in_work"
+OUTBOX = "inferway_outbox_rows"
 
 
 async def loads(mesh: Mesh) -> list[engine_pb2.WatchLoadResponse]:
@@ -41,6 +42,15 @@ async def scrape(metrics_port: int) -> dict[str, float]:
         text = (await client.get(f"http://127.0.0.1:{metrics_port}/metrics")).text
     pairs = (line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
     return {series: float(value) for series, value in pairs}
+
+
+async def nothing_waits(mesh: Mesh) -> bool:
+    """Whether the ledger has every record of the gateway and of the replicas that run; False while one of them cannot be asked."""
+    ports = (mesh.ports.gateway_metrics, *mesh.ports_of_replicas("METRICS_PORT").values())
+    try:
+        return all([(await scrape(port)).get(OUTBOX) == 0 for port in ports])
+    except httpx.TransportError:
+        return False
 
 
 async def num_good_checks(mesh: Mesh) -> int:

@@ -84,9 +84,9 @@ class Mesh:
                 found[variables["INFERWAY_ENGINE_REPLICA_ID"]] = process
         return found
 
-    def ports_of_replicas(self) -> dict[str, int]:
-        """gRPC ports of the engine replicas, by slot; a replica that has just gone is left out."""
-        ports = {slot: _environ_of(process.pid).get("INFERWAY_ENGINE_PORT") for slot, process in self.replicas().items()}
+    def ports_of_replicas(self, which: str = "PORT") -> dict[str, int]:
+        """Ports of the engine replicas, by slot: gRPC or METRICS_PORT; a replica that has just gone is left out."""
+        ports = {slot: _environ_of(process.pid).get(f"INFERWAY_ENGINE_{which}") for slot, process in self.replicas().items()}
         return {slot: int(port) for slot, port in ports.items() if port}
 
     async def until_ready(self, name: str, other_than: ProcessIdentity, timeout_s: float = 60.0) -> None:

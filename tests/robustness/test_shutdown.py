@@ -11,7 +11,7 @@ import pytest
 from inferway.metering.v1 import records_pb2
 from tests.harness.bill import Bill
 from tests.harness.eventually import eventually
-from tests.harness.measure import at_rest, scrape
+from tests.harness.measure import OUTBOX, at_rest, nothing_waits, scrape
 from tests.harness.mesh import Mesh
 from tests.harness.traffic import Clients
 
@@ -44,7 +44,7 @@ async def test_broker_that_falls_silent_delays_no_answer_and_loses_no_bill(mesh:
     try:
         async with Clients(mesh) as clients:
             told = await asyncio.gather(*(clients.surfaces[number % 3](f"Silent {number}?", 3) for number in range(30)))
-        waiting = (await scrape(mesh.ports.gateway_metrics))["inferway_outbox_rows"]
+        waiting = (await scrape(mesh.ports.gateway_metrics))[OUTBOX]
     finally:
         broker.signal(signal.SIGCONT)
     assert [one.failure for one in told if one.failure] == []
@@ -70,11 +70,6 @@ async def test_event_that_is_sent_again_counts_once_even_after_a_restart(mesh: M
 
     await eventually(both_seen, 30)
     await Bill(mesh).until_equal([told])
-
-
-async def nothing_waits(mesh: Mesh) -> bool:
-    """Whether the ledger has all records of the gateway."""
-    return (await scrape(mesh.ports.gateway_metrics))["inferway_outbox_rows"] == 0
 
 
 def find_event(mesh: Mesh, completion_id: str) -> bytes:
