@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from deploy.local import java, kafka_artefacts
@@ -15,18 +14,10 @@ from deploy.local.kafka import KafkaBroker
 from deploy.local.probes import Probe
 from deploy.local.process import Spawned, spawn
 from deploy.local.rotation import last_line
+from tests.harness.ports import free_range
 
 START_TIMEOUT_S = 45.0
 _POLL_S = 0.05
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that were free a moment ago, all different."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
 
 
 class Broker:
@@ -79,7 +70,7 @@ def kafka_in(directory: Path) -> KafkaBroker:
     """A node on free ports with its data below `directory`, not prepared; fetches Kafka's jars when they are not there."""
     runtime = java.find(os.environ)
     assert runtime is not None, "these tests need Java 17 or newer: run `make setup`"
-    port, controller_port = free_ports(2)
+    port, controller_port = free_range(2)
     libs = kafka_artefacts.ensure(os.environ)
     return KafkaBroker(java=runtime, libs=libs, directory=directory, port=port, controller_port=controller_port)
 

@@ -16,7 +16,8 @@ from inferway.scheduler.v1 import scheduler_pb2_grpc
 from services.engine.node.server import run as run_node
 from services.kit.channel import connect
 from services.scheduler.server import run as run_scheduler
-from tests.harness.etcd import EtcdServer, free_port
+from tests.harness.etcd import EtcdServer
+from tests.harness.ports import free_port, free_range
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WAIT_S = 40.0
@@ -96,7 +97,6 @@ class ControlPlane:
         self.etcd = etcd
         self._services: list[ServiceTask | ServiceProcess] = []
         self._channels: list[grpc.aio.Channel] = []
-        self._next_replica_port = 20000 + free_port() % 300 * 40  # Below the range from which the system gives ports out.
 
     def scheduler(self, **settings: str) -> "Scheduler":
         """A scheduler in this process."""
@@ -140,16 +140,15 @@ class ControlPlane:
         return {f"INFERWAY_SCHEDULER_{field}": value for field, value in values.items()}, channel
 
     def _node(self, node_id: str, settings: Mapping[str, str]) -> dict[str, str]:
-        first = self._next_replica_port
-        self._next_replica_port += 40
+        replica_ports = free_range(40)
         values = {
             "NODE_ID": node_id,
             "HOME": str(self.home),
             "PORT": str(free_port()),
             "ETCD_ENDPOINTS": self.etcd.endpoint,
             "LEASE_TTL_S": "2",
-            "REPLICA_PORT_FIRST": str(first),
-            "REPLICA_PORT_LAST": str(first + 39),
+            "REPLICA_PORT_FIRST": str(replica_ports[0]),
+            "REPLICA_PORT_LAST": str(replica_ports[-1]),
             "REPLICA_COMMAND": STAND_IN,
             "HEALTH_INTERVAL_S": "0.1",
             "REPLICA_UNHEALTHY_TIMEOUT_S": "2",

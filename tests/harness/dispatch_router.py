@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import grpc
 
 from inferway.router.v1 import router_pb2, router_pb2_grpc
+from tests.harness.ports import free_port
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -30,7 +31,7 @@ class DispatchRouter(router_pb2_grpc.RouterServicer):
         self.first_tokens: list[str] = []
         self.dones: dict[str, router_pb2.DoneOutcome] = {}
         self._changed = asyncio.Event()
-        self._port = 0
+        self._port = free_port()
         self._server: grpc.aio.Server | None = None
 
     @property
@@ -38,10 +39,10 @@ class DispatchRouter(router_pb2_grpc.RouterServicer):
         return f"127.0.0.1:{self._port}"
 
     async def start(self) -> None:
-        """Listens, on the earlier port if there was one."""
+        """Listens, on the same port each time."""
         self._server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
         router_pb2_grpc.add_RouterServicer_to_server(self, self._server)
-        self._port = self._server.add_insecure_port(f"127.0.0.1:{self._port}")
+        self._server.add_insecure_port(f"127.0.0.1:{self._port}")
         await self._server.start()
 
     async def kill(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,15 +11,9 @@ from pathlib import Path
 from services.kit.etcd import EtcdClient, EtcdError
 from tests.harness.certificates import CertificateAuthority
 from tests.harness.eventually import eventually
+from tests.harness.ports import free_port
 
 _START_TIMEOUT_S = 20.0
-
-
-def free_port() -> int:
-    """A TCP port of loopback that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class EtcdServer:

@@ -14,6 +14,7 @@ from google.protobuf import json_format
 from inferway.common.v1 import registry_pb2
 from inferway.engine.v1 import engine_pb2, engine_pb2_grpc
 from services.kit import keyspace
+from tests.harness.ports import free_port
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -37,7 +38,7 @@ class ScriptedEngine(engine_pb2_grpc.EngineServicer):
         self.num_watches = 0
         self._changed = asyncio.Event()
         self._server: grpc.aio.Server | None = None
-        self._port = 0
+        self._port = free_port()
         self.period_s = period_s
 
     @property
@@ -45,11 +46,11 @@ class ScriptedEngine(engine_pb2_grpc.EngineServicer):
         return f"127.0.0.1:{self._port}"
 
     async def start(self) -> None:
-        """Listens, on the earlier port if there was one."""
+        """Listens, on the same port each time."""
         self.incarnation = uuid.uuid4().hex
         self._server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
         engine_pb2_grpc.add_EngineServicer_to_server(self, self._server)
-        self._port = self._server.add_insecure_port(f"127.0.0.1:{self._port}")
+        self._server.add_insecure_port(f"127.0.0.1:{self._port}")
         await self._server.start()
 
     def listen_on(self, other: ScriptedEngine) -> None:

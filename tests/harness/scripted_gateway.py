@@ -15,6 +15,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from inferway.edge.v1 import inference_pb2 as native
 from inferway.edge.v1 import inference_pb2_grpc, openai_pb2_grpc
+from tests.harness.ports import free_port
 
 QUOTED = 'a "quoted" reason: 100% \\ é'
 JSON, SSE = "application/json", "text/event-stream"
@@ -51,7 +52,7 @@ class ScriptedGateway:
     """Chat requests that arrived whole."""
     flooded_bytes: int = 0
     """What `flood` could write so far."""
-    port: int = 0
+    port: int = field(default_factory=free_port)
     _server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
@@ -63,7 +64,7 @@ class ScriptedGateway:
         checks = health.aio.HealthServicer()
         await checks.set("", health_pb2.HealthCheckResponse.SERVING)
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-        self.port = server.add_insecure_port(f"127.0.0.1:{self.port}")
+        server.add_insecure_port(f"127.0.0.1:{self.port}")
         await server.start()
         self._server = server
 

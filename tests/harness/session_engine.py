@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import grpc
 
 from inferway.engine.v1 import engine_pb2, engine_pb2_grpc
+from tests.harness.ports import free_port
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -78,7 +79,7 @@ class SessionEngine(engine_pb2_grpc.EngineServicer):
         self.num_sessions = 0
         self.closed_sessions = 0
         self._attempts: dict[str, PlayedAttempt] = {}
-        self._port = 0
+        self._port = free_port()
         self._server: grpc.aio.Server | None = None
 
     @property
@@ -86,10 +87,10 @@ class SessionEngine(engine_pb2_grpc.EngineServicer):
         return f"127.0.0.1:{self._port}"
 
     async def start(self) -> None:
-        """Listens, on the earlier port if there was one."""
+        """Listens, on the same port each time."""
         self._server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
         engine_pb2_grpc.add_EngineServicer_to_server(self, self._server)
-        self._port = self._server.add_insecure_port(f"127.0.0.1:{self._port}")
+        self._server.add_insecure_port(f"127.0.0.1:{self._port}")
         await self._server.start()
 
     async def kill(self) -> None:

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 from deploy.local import binaries
-from tests.harness.etcd import free_port
 from tests.harness.eventually import eventually
+from tests.harness.ports import free_port
 
 
 class TansuBroker:

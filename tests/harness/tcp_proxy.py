@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from tests.harness.ports import free_port
+
 
 class TcpProxy:
     """Forwards connections to ``target`` ("host:port") while it is whole; new ones are left alone while ``gate`` is not set."""
@@ -13,7 +15,7 @@ class TcpProxy:
         host, _, port = target.rpartition(":")
         self._target = (host, int(port))
         self._server: asyncio.Server | None = None
-        self._port = 0
+        self._port = free_port()
         self._connections: set[asyncio.Task[None]] = set()
         self.gate = asyncio.Event()
         self.gate.set()
@@ -29,7 +31,6 @@ class TcpProxy:
     async def mend(self) -> None:
         """Listens, on the same port each time."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
-        self._port = self._server.sockets[0].getsockname()[1]
 
     async def cut(self) -> None:
         """Closes the listener and every connection, and waits until they are gone."""

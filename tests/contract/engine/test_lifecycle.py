@@ -21,8 +21,9 @@ from services.kit.channel import connect
 from services.kit.etcd import EtcdClient
 from services.kit.model_store import ModelStore
 from tests.harness.engine import TIMEOUT_S, GatewayStub, Running, running_engine, wait_health, wait_load
-from tests.harness.etcd import EtcdServer, free_port
+from tests.harness.etcd import EtcdServer
 from tests.harness.eventually import eventually
+from tests.harness.ports import free_port
 from tests.harness.replica_process import replica_environ
 from tests.harness.tiny_model import MAX_CONTEXT_TOKENS, NAME, write_tiny_model
 

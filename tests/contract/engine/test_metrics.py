@@ -9,7 +9,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.harness.engine import GatewayStub, running_engine
-from tests.harness.etcd import free_port
+from tests.harness.ports import free_port
 from tests.harness.tiny_model import NAME
 
 Scrape = dict[str, Metric]

@@ -15,9 +15,9 @@ from services.kit import tracing
 from services.kit.channel import connect
 from services.kit.metrics import new_registry
 from services.kit.server import ServerSettings
-from tests.harness.etcd import free_port
 from tests.harness.kit_service import NAME, Echo, caller
 from tests.harness.otlp_collector import ERROR, UNSET, OtlpCollector
+from tests.harness.ports import free_port
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED, NOT_SAMPLED = f"00-{TRACE}-{PARENT}-01", f"00-{TRACE}-{PARENT}-00"

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from tests.contract.router.conftest import Mesh
-from tests.harness.etcd import free_port
+from tests.harness.ports import free_port
 from tests.harness.router_service import DispatchClient
 
 

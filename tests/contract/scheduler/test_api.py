@@ -13,7 +13,7 @@ from inferway.scheduler.v1 import scheduler_pb2 as pb
 from services.kit.errors import InferwayError
 from services.kit.status import from_rpc_error
 from tests.harness.control_plane import CALL_S, ControlPlane, Scheduler, eventually
-from tests.harness.etcd import free_port
+from tests.harness.ports import free_port
 
 
 async def refusal(call: Awaitable[object]) -> InferwayError:

@@ -20,9 +20,10 @@ from inferway.router.v1 import router_pb2, router_pb2_grpc
 from services.kit import keyspace
 from services.kit.channel import connect
 from services.kit.etcd import EtcdClient
-from tests.harness.etcd import EtcdServer, free_port
+from tests.harness.etcd import EtcdServer
 from tests.harness.eventually import eventually
 from tests.harness.gateway_service import OTHER_SECRET, SECRET, RunningGateway, collect, events, fill_registry, request
+from tests.harness.ports import free_port
 from tests.harness.tiny_model import NAME, write_tiny_model
 
 pytestmark = pytest.mark.real

@@ -10,7 +10,8 @@ import pytest
 
 from services.kit.etcd import EtcdClient, EtcdRefused, EtcdUnavailable, LeaseNotFound, txn
 from tests.harness.certificates import CertificateAuthority
-from tests.harness.etcd import EtcdServer, free_port
+from tests.harness.etcd import EtcdServer
+from tests.harness.ports import free_port
 
 
 async def test_client_basic_calls_answer_what_was_written(client: EtcdClient) -> None:

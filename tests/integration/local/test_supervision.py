@@ -19,9 +19,9 @@ from deploy.local.process import ProcessIdentity
 from deploy.local.supervise import Launcher, SystemClock
 from deploy.local.supervisor import Supervisor
 from services.kit.etcd import EtcdClient
-from tests.harness.broker import free_ports
 from tests.harness.children import Board
 from tests.harness.eventually import eventually
+from tests.harness.ports import free_range
 
 
 class ShortPauses(SystemClock):
@@ -37,7 +37,7 @@ class Servers:
     def __init__(self, directory: Path) -> None:
         self.home = Home(directory)
         self.home.create()
-        client, peer, broker = free_ports(3)
+        client, peer, broker = free_range(3)
         self.ports = {"client": client, "peer": peer, "broker": broker}
         plan = replace(PortPlan.from_base(20000), etcd_client=client, etcd_peer=peer)
         specs = [etcd.child(self.home, plan), tansu.child(broker)]

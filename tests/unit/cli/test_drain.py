@@ -16,7 +16,7 @@ from deploy.local.ports import PortPlan
 from inferway.scheduler.v1 import scheduler_pb2 as pb
 from inferway.scheduler.v1 import scheduler_pb2_grpc
 from services.kit.errors import NotFound
-from tests.harness.etcd import free_port
+from tests.harness.ports import free_port
 
 
 class ScriptedControlPlane(scheduler_pb2_grpc.ControlPlaneServicer):

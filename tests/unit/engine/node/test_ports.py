@@ -6,7 +6,7 @@ import pytest
 
 from services.engine.node.ports import PortPool
 from services.kit.errors import ResourceExhausted
-from tests.harness.etcd import free_port
+from tests.harness.ports import free_port
 
 
 @pytest.fixture

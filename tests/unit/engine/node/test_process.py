@@ -11,19 +11,19 @@ from services.engine.node.config import NodeConfig
 from services.engine.node.launcher import LaunchError, ProcessEnd
 from services.engine.node.order import Order
 from services.engine.node.process import ProcessLauncher, describe_end
-from tests.harness.etcd import free_port
 from tests.harness.pids import until_gone
+from tests.harness.ports import free_range
 
 ORDER = Order("m-0", "m")
 
 
 def launcher(home: Path, script: str, num_ports: int = 4) -> ProcessLauncher:
-    first = 20000 + free_port() % 3000 * 4
+    ports = free_range(num_ports)
     config = NodeConfig(
         home=str(home),
         replica_command=(sys.executable, "-I", "-S", "-c", script),
-        replica_port_first=first,
-        replica_port_last=first + num_ports - 1,
+        replica_port_first=ports[0],
+        replica_port_last=ports[-1],
     )
     return ProcessLauncher(config, {"PATH": os.environ["PATH"]})
 
@@ -85,8 +85,9 @@ async def test_process_ports_come_back_with_its_end(tmp_path: Path) -> None:
 
 
 async def test_process_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    first = 20000 + free_port() % 3000 * 4
-    config = NodeConfig(home=str(tmp_path), replica_command=("/no/such/program",), replica_port_first=first, replica_port_last=first + 3)
+    ports = free_range(4)
+    command = ("/no/such/program",)
+    config = NodeConfig(home=str(tmp_path), replica_command=command, replica_port_first=ports[0], replica_port_last=ports[-1])
     process = await ProcessLauncher(config, {}).launch(ORDER)
     assert (await process.wait()).sentence == "ended with status 1: cannot start /no/such/program: No such file or directory"
 
