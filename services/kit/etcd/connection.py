@@ -14,7 +14,8 @@ from services.kit.etcd.methods import AUTHENTICATE, Method, RequestT, ResponseT
 # With gRPC's own back-off (1 s growing to 120 s) a client comes back seconds after etcd did; a dead peer must show within 13 s.
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # Time for one attempt to connect, not a pause: a busy machine needs more than the first back-off to shake hands.
+    ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 3_000),
