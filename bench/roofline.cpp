@@ -1,11 +1,12 @@
 // How fast this machine reads memory and multiplies, and how fast the engine's own products are: for bench/roofline.py.
+#include <algorithm>
 #include <barrier>
 #include <chrono>
 #include <functional>
 #include <thread>
 #include <vector>
 
-#include "../services/engine/kernels/cpu/pack.h"
+#include "../services/engine/kernels/cpu/quantised.h"
 
 using namespace inferway;
 
@@ -88,14 +89,17 @@ double roofline_registers(int32_t bfloat16, int32_t threads, int32_t repeats) {
 // Operations per second of the engine's product of `rows` rows of activations with Q4 weights [outputs, inputs].
 double roofline_product(int32_t planes, int32_t outputs, int32_t inputs, int32_t rows, int32_t threads, int32_t repeats) {
     const int units = outputs / kLanes, groups = inputs / kGroup;
-    std::vector<float> values(size_t(outputs) * inputs);
+    std::vector<float> values(size_t(rows) * inputs);
     for (size_t i = 0; i < values.size(); i++) values[i] = float(i * 2654435761u % 1000) / 1000.0f - 0.5f;
     std::vector<Q4> blocks(size_t(units) * groups + kAhead);
-    pack(values.data(), outputs, inputs, blocks.data(), pack_q4);
+    for (size_t i = 0; i < blocks.size(); i++) {
+        std::memset(blocks[i].nibbles, int(i * 151 % 256), sizeof blocks[i].nibbles);
+        for (auto* halves : {blocks[i].scale, blocks[i].minimum}) std::fill_n(halves, kLanes, uint16_t(0x1c00));  // a 256th
+    }
     std::vector<int8_t> bytes(Activations::padded(size_t(rows)) * inputs * planes);
     std::vector<GroupScale> scales(Activations::padded(size_t(rows)) * groups);
     const Activations x{bytes.data(), scales.data(), inputs, Planes(planes)};
-    for (int row = 0; row < rows; row++) quantise(&values[size_t(row) * inputs % size_t(outputs)], x, row, 0, groups);
+    for (int row = 0; row < rows; row++) quantise(&values[size_t(row) * inputs], x, row, 0, groups);
     std::vector<float> out(size_t(rows) * outputs);
     const double seconds = least(threads, repeats, [&](int index) {
         multiply<1>(blocks.data(), x, Area{units * index / threads, units * (index + 1) / threads, 0, rows},

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from services.engine.cpu_runner.instruction_set import InstructionSet, cpu_features
 from services.engine.cpu_runner.kernel_build import library
-from services.engine.cpu_runner.native import Kernels
 
 _HOME = Path(__file__).resolve().parents[2] / ".inferway"
 
@@ -24,12 +23,3 @@ def share_kernels(home: Path) -> Path:
 
 def kernel_library(level: InstructionSet) -> Path:
     return library(_HOME, level)
-
-
-def kernels(level: InstructionSet) -> Kernels:
-    return Kernels(kernel_library(level))
-
-
-def ready_made() -> dict[str, str]:
-    """Tells processes with a home of their own where the library for this CPU is; nothing where no build runs here."""
-    return {"INFERWAY_ENGINE_KERNELS": str(kernel_library(LEVELS[0]).parent)} if LEVELS else {}

@@ -1,7 +1,7 @@
 """The kernels' C interface (kernels/cpu/step.cpp) as Python functions; a call gives the interpreter's lock away while it computes."""
 
 from collections.abc import Callable
-from ctypes import CDLL, POINTER, Structure, byref, c_float, c_int32, c_int64, c_void_p
+from ctypes import CDLL, POINTER, Structure, byref, c_float, c_int32, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -139,17 +139,10 @@ class Kernels:
     def __init__(self, path: Path) -> None:
         """OSError when the file cannot be loaded."""
         library = CDLL(str(path))
-        self._packed_bytes = _function(library, "inferway_packed_bytes", c_int64, c_int32, c_int64, c_int64)
-        self._pack = _function(library, "inferway_pack", c_int32, c_int32, c_void_p, c_int64, c_int64, c_void_p)
         self._open = _function(library, "inferway_open", c_void_p, c_void_p, c_void_p, c_void_p)
         self._step = _function(library, "inferway_step", c_int32, c_void_p, c_void_p, c_int32, c_void_p, c_void_p, c_void_p, c_void_p)
         self._profile = _function(library, "inferway_profile", None, c_void_p, c_void_p)
         self._close = _function(library, "inferway_close", None, c_void_p)
-
-    def pack(self, weight: Floats) -> PackedMatrix:
-        """Pack `weight` [outputs, inputs] float32: as Q4 when its values are Q4_1's, else as Q8 (rounded unless they are Q8_0's)."""
-        packed = self._packed(weight, Format.Q4)
-        return packed if packed.exact else self._packed(weight, Format.Q8)
 
     def open(self, shape: Shape, weights: PackedWeights, kv: NDArray[np.uint8]) -> "Network":
         """A network whose cache is `kv` (`KvFormat`, uint8). MemoryError when there is no memory or there are no threads for it."""
@@ -178,12 +171,6 @@ class Kernels:
         if not handle:
             raise MemoryError("no memory or no threads for the CPU kernels")
         return Network(self._step, self._profile, self._close, handle, (weights, kv))
-
-    def _packed(self, weight: Floats, format: Format) -> PackedMatrix:
-        outputs, inputs = weight.shape
-        blocks = np.zeros(self._packed_bytes(format, outputs, inputs), dtype=np.uint8)
-        exact = self._pack(format, _address(weight), outputs, inputs, _address(blocks))
-        return PackedMatrix(blocks, format, bool(exact))
 
 
 class Network:

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from services.engine.cpu_runner.native import Format, PackedLayer, PackedMatrix, PackedWeights
 
-_FORMAT = 1
+LAYOUT = 2
+"""Of the blocks (packing.py, kernels/cpu/quantised.h) and of the file: a change of either takes the next number."""
 _PAGE = 4096
 _LINE = 64
 _MAX_HEADER_BYTES = 1 << 20
@@ -43,7 +44,7 @@ def write_packed(path: Path, weights: PackedWeights) -> None:
             digest.update(chunk)
         place += values.nbytes + len(_padding(values))
     tied = weights.head is weights.embedding
-    header = {"format": _FORMAT, "sha256": digest.hexdigest(), "bytes": place, "arrays": entries}
+    header = {"format": LAYOUT, "sha256": digest.hexdigest(), "bytes": place, "arrays": entries}
     header |= {"tied": tied, "layers": len(weights.layers)}
     text = json.dumps(header, separators=(",", ":")).encode() + b"\n"
     start = text + hashlib.sha256(text).hexdigest().encode() + b"\n"
@@ -66,7 +67,7 @@ def read_packed(path: Path) -> PackedWeights:
         if hashlib.sha256(text).hexdigest().encode() + b"\n" != check:
             raise PackedFileError("its header is damaged")
         header = json.loads(text)
-        if header["format"] != _FORMAT or os.fstat(file.fileno()).st_size != start + header["bytes"]:
+        if header["format"] != LAYOUT or os.fstat(file.fileno()).st_size != start + header["bytes"]:
             raise PackedFileError("it is truncated or of another format")
         whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     content = memoryview(whole)[start:]

@@ -89,21 +89,15 @@ struct Attention {
     }
 
     void begin(int r) {
-        const float* from = rows[r].query;
         tile.top[r] = -std::numeric_limits<float>::infinity();
         tile.total[r] = 0;
         std::fill_n(rows[r].out, kv.dim, 0.0f);
         least = std::min(least, rows[r].reach);
         reach = std::max(reach, rows[r].reach);
-        if constexpr (Kv::kScaled) {
-            int8_t bytes[kMaxDim];
-            tile.query_scale[r] = round_bytes(from, kv.dim, 0, bytes);
-            std::memcpy(tile.queries[r], bytes, kv.dim);
-            tile.query_total[r] = 0;
-            for (int d = 0; d < kv.dim; d++) tile.query_total[r] += bytes[d] * Kv::kZero;
-        } else {
-            for (int d = 0; d < kv.dim; d += kLanes) store_bfloat16(reinterpret_cast<uint16_t*>(tile.queries[r]) + d, load<F32>(from + d));
-        }
+        tile.query_scale[r] = Kv::round(rows[r].query, kv.dim, 0, reinterpret_cast<typename Kv::Number*>(tile.queries[r]));
+        tile.query_total[r] = 0;
+        if constexpr (Kv::kScaled)
+            for (int d = 0; d < kv.dim; d++) tile.query_total[r] += reinterpret_cast<const int8_t*>(tile.queries[r])[d] * Kv::kZero;
     }
 
     // Scores of `count` keys from position `first` on; keys out of a row's reach, whatever lies there, count as minus infinity.
@@ -128,7 +122,7 @@ struct Attention {
                 INFERWAY_UNROLL for (int c = 0; c < kColumns; c++) fetch(values[c] + word * kCell);
                 INFERWAY_UNROLL for (int r = 0; r < kRows; r++)
                     INFERWAY_UNROLL for (int c = 0; c < kColumns; c++)
-                        sums[c][r] = Kv::key_dot(sums[c][r], cells[c] + word * kCell, tile.queries[r][word]);
+                        sums[c][r] = Kv::template dot<true>(sums[c][r], cells[c] + word * kCell, tile.queries[r][word]);
             }
             INFERWAY_UNROLL for (int c = 0; c < kColumns; c++)
                 INFERWAY_UNROLL for (int r = 0; r < kRows; r++) keep_score(r, first, key + c * kLanes, sums[c][r], scales[c]);
@@ -171,7 +165,7 @@ struct Attention {
         }
         tile.keep[r] = lane(power_of_two(fill(before - top)), 0);
         tile.total[r] = tile.total[r] * tile.keep[r] + sum(mass);
-        if constexpr (Kv::kScaled) round_weights(r, count, largest_magnitude(most));
+        if constexpr (Kv::kScaled) round_weights(r, count, bits<float>(largest(most)));
     }
 
     void round_weights(int r, int count, float most) {
@@ -179,8 +173,8 @@ struct Attention {
         const F32 factor = fill(most > 0 ? kLargest / most : 0.0f);
         for (int key = 0; key < count; key += kLanes) {
             const I32 numbers = shifted_bits(load<F32>(tile.scores[r] + key) * factor + fill(kRoundingShift));
-            store_bytes(reinterpret_cast<int8_t*>(tile.weights[0][r]) + key, numbers >> 8);
-            store_bytes(reinterpret_cast<int8_t*>(tile.weights[kPlanes - 1][r]) + key, numbers);
+            store_bytes(reinterpret_cast<uint8_t*>(tile.weights[0][r]) + key, numbers >> fill(8));
+            store_bytes(reinterpret_cast<uint8_t*>(tile.weights[kPlanes - 1][r]) + key, numbers);
         }
         tile.weight_scale[r] = most / kLargest + (most - most);
     }
@@ -214,7 +208,7 @@ struct Attention {
                 INFERWAY_UNROLL for (int r = 0; r < kRows; r++)
                     INFERWAY_UNROLL for (int c = 0; c < kColumns; c++) {
                         Sum& sum = sums[plane][c][r];
-                        sum = Kv::value_dot(sum, cells + (column + c) * kCell, tile.weights[plane][r][word]);
+                        sum = Kv::template dot<false>(sum, cells + (column + c) * kCell, tile.weights[plane][r][word]);
                     }
         };
         // Bytes beyond the last key have a weight of zero; a bfloat16 there may be no number.
@@ -233,7 +227,7 @@ struct Attention {
             INFERWAY_UNROLL for (int r = 0; r < kRows; r++) {
                 float* out = rows[r].out + (column + c) * kLanes;
                 if constexpr (Kv::kScaled) {
-                    const F32 found = to_float((sums[0][c][r] << 8) + sums[kPlanes - 1][c][r]);
+                    const F32 found = to_float((sums[0][c][r] << fill(8)) + sums[kPlanes - 1][c][r]);
                     store(out, fma(found, fill(tile.weight_scale[r]), load<F32>(out) * fill(tile.keep[r])));
                 } else {
                     store(out, sums[0][c][r]);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <new>
 #include <vector>
 
 #include "kv_cache.h"
@@ -19,9 +18,11 @@ struct Shape {
     float norm_epsilon;
 };
 
+enum Format : int32_t { kQ4 = 0, kQ8 = 1 };
+
 struct Matrix {
     const void* blocks;
-    int32_t format;
+    Format format;
 };
 
 struct LayerWeights {
@@ -55,55 +56,46 @@ struct AttentionItem {
     int32_t head, first_row, num_rows;
 };
 
-// Begins at a cache line, lest two threads that write neighbouring lanes meet in one.
+// Memory that grows to the largest batch seen and stays. It begins at a cache line, lest threads that write neighbouring lanes meet in one.
 template <class T>
-struct LineAllocator {
-    using value_type = T;
-    static constexpr std::align_val_t kLine{64};
-    LineAllocator() = default;
-    template <class Other>
-    LineAllocator(const LineAllocator<Other>&) {}
-    T* allocate(size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), kLine)); }
-    void deallocate(T* memory, size_t) { ::operator delete(memory, kLine); }
-    bool operator==(const LineAllocator&) const { return true; }
+class Memory {
+   public:
+    void fit(size_t size) { lines_.resize(std::max(lines_.size(), (size * sizeof(T) + sizeof(Line) - 1) / sizeof(Line))); }
+    T* operator+(size_t at) { return reinterpret_cast<T*>(lines_.data()) + at; }
+
+   private:
+    struct alignas(64) Line {
+        char bytes[64];
+    };
+    std::vector<Line> lines_;
 };
-template <class T>
-using Lines = std::vector<T, LineAllocator<T>>;
 
-template <class Vector>
-inline void grow(Vector& vector, size_t size) {
-    if (vector.size() < size) vector.resize(size);
-}
-
-// Memory of rounded rows.
+// Rounded rows of `inputs` or less.
 struct RoundedRows {
-    Lines<int8_t> bytes;
-    Lines<GroupScale> scales;
+    Memory<int8_t> bytes;
+    Memory<GroupScale> scales;
 
     void fit(size_t rows, size_t inputs, Planes planes) {
-        grow(bytes, Activations::padded(rows) * inputs * planes);
-        grow(scales, Activations::padded(rows) * inputs / kGroup);
+        bytes.fit(Activations::padded(rows) * inputs * planes);
+        scales.fit(Activations::padded(rows) * inputs / kGroup);
     }
-    Activations of(int inputs, Planes planes) { return {bytes.data(), scales.data(), inputs, planes}; }
+    Activations of(int inputs, Planes planes) { return {bytes + 0, scales + 0, inputs, planes}; }
 };
 
-// Row buffers that grow to the largest batch seen and stay.
 struct Buffers {
-    Lines<float> hidden, qkv, attended;
+    Memory<float> hidden, qkv, attended;
     RoundedRows narrow, wide;  // what comes out of a norm; what comes out of attention and out of gate and up
     std::vector<int32_t> row_slice, row_position, row_token;  // rows that want logits come first
     std::vector<AttentionItem> items;
 
     void fit(const Shape& shape, size_t rows) {
         const size_t heads_width = size_t(shape.heads) * shape.head_dim;
-        grow(hidden, rows * shape.hidden);
-        grow(qkv, rows * (heads_width + 2 * size_t(shape.kv_heads) * shape.head_dim));
-        grow(attended, rows * heads_width);
+        hidden.fit(rows * shape.hidden);
+        qkv.fit(rows * (heads_width + 2 * size_t(shape.kv_heads) * shape.head_dim));
+        attended.fit(rows * heads_width);
         narrow.fit(rows, shape.hidden, shape.planes);
         wide.fit(rows, std::max<size_t>(shape.inner, heads_width), shape.planes);
-        row_slice.clear();
-        row_position.clear();
-        row_token.clear();
+        for (auto* rows_of : {&row_slice, &row_position, &row_token}) rows_of->clear();
         items.clear();
     }
 };

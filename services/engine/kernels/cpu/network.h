@@ -9,7 +9,6 @@
 
 #include "attention.h"
 #include "batch.h"
-#include "pack.h"
 #include "profile.h"
 #include "team.h"
 
@@ -106,10 +105,10 @@ class Network {
             if (area.first_row >= used.rows) area.first_unit = std::max(area.first_unit, shape_.heads);  // nobody asks
             const Area units{area.first_unit * kUnits, area.last_unit * kUnits, area.first_row, area.last_row};
             multiply_by<1>(weights.qkv, narrow(), units,
-                           [&](int row, int unit, const F32* values) { store(&buffers_.qkv[size_t(row) * width + unit * kLanes], values[0]); });
+                           [&](int row, int unit, const F32* values) { store(buffers_.qkv + (size_t(row) * width + unit * kLanes), values[0]); });
             for (int row = area.first_row; row < area.last_row; row++)
                 for (int head = area.first_unit; head < area.last_unit; head++)
-                    rotate_or_keep<kDim>(layer, row, head, &buffers_.qkv[size_t(row) * width + head * kDim]);
+                    rotate_or_keep<kDim>(layer, row, head, buffers_.qkv + (size_t(row) * width + head * kDim));
         });
         with_kv<kDim>(layer, [&](const auto& kv) {
             each(member, Part::kAttention, used.items, [&](int item) { attend_item<kDim>(kv, item, used.items); });
@@ -203,7 +202,7 @@ class Network {
     // Round what attention gave for `size` values of a row.
     void round_heads(int row, int first, int size) {
         const int width = shape_.heads * shape_.head_dim;
-        quantise(&buffers_.attended[size_t(row) * width], wide(width), row, first / kGroup, (first + size) / kGroup);
+        quantise(buffers_.attended + size_t(row) * width, wide(width), row, first / kGroup, (first + size) / kGroup);
     }
 
     // Turn a query or key by its position; put a key or value into the cache.
@@ -211,7 +210,7 @@ class Network {
     void rotate_or_keep(int layer, int row, int head, float* values) {
         const int position = buffers_.row_position[row], kv_head = (head - shape_.heads) % shape_.kv_heads;
         const bool is_query = head < shape_.heads, is_value = head >= shape_.heads + shape_.kv_heads;
-        if (is_value) return with_kv<kDim>(layer, [&](const auto& kv) { kv.write_value(table(row), kv_head, position, values); });
+        if (is_value) return with_kv<kDim>(layer, [&](const auto& kv) { kv.template write<false>(table(row), kv_head, position, values); });
         const float* cosines = weights_.cosines + size_t(position) * kDim / 2;
         const float* sines = weights_.sines + size_t(position) * kDim / 2;
         const float factor = is_query ? 1.44269504f / std::sqrt(float(kDim)) : 1.0f;  // scores to base two
@@ -221,7 +220,7 @@ class Network {
             values[i] = (a * cosines[i] - b * sines[i]) * factor;
             high[i] = (b * cosines[i] + a * sines[i]) * factor;
         }
-        if (!is_query) with_kv<kDim>(layer, [&](const auto& kv) { kv.write_key(table(row), kv_head, position, values); });
+        if (!is_query) with_kv<kDim>(layer, [&](const auto& kv) { kv.template write<true>(table(row), kv_head, position, values); });
     }
 
     template <int kDim, class Kv>
@@ -233,7 +232,7 @@ class Network {
         int used = 0;
         for (int row = item.first_row; row < item.first_row + item.num_rows; row++)
             for (int head = item.head * group; head < (item.head + 1) * group; head++)
-                rows[used++] = {&buffers_.qkv[size_t(row) * width + head * kDim], &buffers_.attended[size_t(row) * heads_width + head * kDim],
+                rows[used++] = {buffers_.qkv + (size_t(row) * width + head * kDim), buffers_.attended + (size_t(row) * heads_width + head * kDim),
                                 buffers_.row_position[row] + 1};
         attend(kv, table(item.first_row), item.head, next, rows.data(), used);
         if constexpr (kDim % kGroup == 0)
@@ -281,7 +280,7 @@ class Network {
 
     const int32_t* table(int row) const { return call_.tables + call_.slices[buffers_.row_slice[row]].table; }
 
-    float* hidden(int row) { return &buffers_.hidden[size_t(row) * shape_.hidden]; }
+    float* hidden(int row) { return buffers_.hidden + size_t(row) * shape_.hidden; }
 
     Activations narrow() { return buffers_.narrow.of(shape_.hidden, shape_.planes); }
     Activations wide(int inputs) { return buffers_.wide.of(inputs, shape_.planes); }

@@ -30,7 +30,7 @@ struct Q8 {
 
 // How finely activations are rounded: to one byte, or to 128 * high byte + low byte with a low byte of at most 64.
 enum Planes : int32_t { kOneByte = 1, kTwoBytes = 2 };
-constexpr int kLowBits = 7;
+constexpr int32_t kLowBits = 7;
 
 constexpr float largest_number(int planes) { return planes == kOneByte ? 127.0f : 127.0f * 128.0f + 63.0f; }
 
@@ -69,7 +69,7 @@ INFERWAY_INLINE void unpack(const Q8& block, int i, U32* out) {
 INFERWAY_INLINE void unpack(const Q4& block, int i, U32* out) {
     const U32 both = load<U32>(block.nibbles[i]), low = fill(0x0f0f0f0fu);
     out[0] = both & low;
-    out[1] = (both >> 4) & low;
+    out[1] = (both >> fill(4u)) & low;
 }
 
 // Per output and row: sum over the group of (weight byte - kZero) * number, exact; x holds each row's planes, the high one first. Rows take
@@ -79,7 +79,7 @@ INFERWAY_INLINE void dots(const Format& block, const int8_t* x, const GroupScale
     INFERWAY_UNROLL for (int r = 0; r < kRows; r++) sums[r] = fill<int32_t>(0);
     INFERWAY_UNROLL for (int plane = 0; plane < kPlanes; plane++) {
         INFERWAY_UNROLL for (int r = 0; r < kRows; r++) {
-            if (plane > 0) sums[r] = sums[r] << kLowBits;
+            if (plane > 0) sums[r] = sums[r] << fill(kLowBits);
             if (plane == kPlanes - 1) sums[r] = sums[r] + fill(-Format::kZero * scales[r].sum);
         }
         INFERWAY_UNROLL for (int i = 0; i < kQuads / 2; i++) {
@@ -152,14 +152,14 @@ inline void multiply(const Format* weights, const Activations& x, const Area& ar
 
 INFERWAY_INLINE void store_planes(int8_t* to, const I32& numbers, Planes planes) {
     if (planes == kOneByte) return store_bytes(to, numbers);
-    const I32 high = (numbers + fill<int32_t>(1 << (kLowBits - 1))) >> kLowBits;
+    const I32 high = (numbers + fill<int32_t>(1 << (kLowBits - 1))) >> fill(kLowBits);
     store_bytes(to, high);
-    store_bytes(to + kGroup, numbers - (high << kLowBits));
+    store_bytes(to + kGroup, numbers - (high << fill(kLowBits)));
 }
 
 // Round the 32 values a, b of one row and group. A group that is not finite gets a scale that is not a number.
 INFERWAY_INLINE void quantise(const F32& a, const F32& b, const Activations& to, int row, int group) {
-    const float most = largest_number(to.planes), top = largest_magnitude(larger(magnitude(a), magnitude(b)));
+    const float most = largest_number(to.planes), top = bits<float>(largest(larger(magnitude(a), magnitude(b))));
     const F32 factor = fill(top > 0 ? most / top : 0.0f), shift = fill(kRoundingShift);
     const I32 first = shifted_bits(a * factor + shift), second = shifted_bits(b * factor + shift);
     int8_t* bytes = to.bytes + to.at(row, group) * to.group_bytes();

@@ -1,4 +1,4 @@
-// The C interface through which Python packs weights and computes steps.
+// The C interface through which Python computes steps.
 #include <exception>
 #include <new>
 
@@ -7,18 +7,6 @@
 extern "C" {
 
 using namespace inferway;
-
-// Bytes of a packed matrix.
-int64_t inferway_packed_bytes(int32_t format, int64_t outputs, int64_t inputs) {
-    const int64_t blocks = (outputs + kLanes - 1) / kLanes * (inputs / kGroup);
-    return blocks * int64_t(format == kQ4 ? sizeof(Q4) : sizeof(Q8));
-}
-
-// Returns 1 when the packed values are those given, 0 when they were rounded.
-int32_t inferway_pack(int32_t format, const float* from, int64_t outputs, int64_t inputs, void* to) {
-    if (format == kQ4) return pack(from, outputs, inputs, static_cast<Q4*>(to), pack_q4);
-    return pack(from, outputs, inputs, static_cast<Q8*>(to), pack_q8);
-}
 
 // `weights` and everything it points to must outlive the network; null when there is no memory or there are no threads.
 void* inferway_open(const Shape* shape, const Weights* weights, uint8_t* kv) {

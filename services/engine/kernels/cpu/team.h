@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <stop_token>
 #include <thread>
 #include <vector>
 
@@ -26,18 +27,8 @@ class Team {
     using Work = std::function<void(Member&)>;
 
     Team(int size, int max_phases) : size_(size), phases_(max_phases) {
-        try {
-            for (int index = 1; index < size; index++) threads_.emplace_back([this, index] { serve(index); });
-        } catch (...) {
-            end();
-            throw;
-        }
+        for (int index = 1; index < size; index++) threads_.emplace_back([this, index](std::stop_token end) { serve(index, end); });
     }
-
-    ~Team() { end(); }
-
-    Team(const Team&) = delete;
-    Team& operator=(const Team&) = delete;
 
     int size() const { return size_; }
 
@@ -100,23 +91,12 @@ class Team {
         if (work) called_.notify_all();
     }
 
-    void end() {
-        {
-            std::lock_guard guard(lock_);
-            ending_ = true;
-        }
-        called_.notify_all();
-        for (std::thread& thread : threads_) thread.join();
-    }
-
-    void serve(int index) {
-        unsigned done = 0;
-        while (true) {
+    void serve(int index, std::stop_token end) {
+        for (unsigned done = 0;;) {
             const Work* work;
             {
                 std::unique_lock guard(lock_);
-                called_.wait(guard, [&] { return ending_ || (work_ && round_ != done); });
-                if (ending_) return;
+                if (!called_.wait(guard, end, [&] { return work_ && round_ != done; })) return;
                 done = round_;
                 work = work_;
                 inside_.fetch_add(1, std::memory_order_relaxed);
@@ -129,13 +109,12 @@ class Team {
 
     const int size_;
     std::vector<Phase> phases_;
-    std::vector<std::thread> threads_;
     std::mutex lock_;
-    std::condition_variable called_;
+    std::condition_variable_any called_;
     const Work* work_ = nullptr;
     unsigned round_ = 0;
-    bool ending_ = false;
     std::atomic<int> inside_{0};
+    std::vector<std::jthread> threads_;  // the last: they end before what they use
 };
 
 }  // namespace inferway

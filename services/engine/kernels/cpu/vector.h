@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <utility>
 
 #include <immintrin.h>
 
@@ -77,37 +78,25 @@ INFERWAY_LANES_OPERATOR(-)
 INFERWAY_LANES_OPERATOR(*)
 INFERWAY_LANES_OPERATOR(/)
 INFERWAY_LANES_OPERATOR(&)
+INFERWAY_LANES_OPERATOR(<<)
+INFERWAY_LANES_OPERATOR(>>)  // arithmetic where lanes are signed
 #undef INFERWAY_LANES_OPERATOR
-
-template <class T>
-INFERWAY_INLINE Lanes<T> operator<<(const Lanes<T>& a, int count) {
-    Lanes<T> result;
-    for (int i = 0; i < kParts; i++) result.part[i] = a.part[i] << count;
-    return result;
-}
-
-// Arithmetic where lanes are signed.
-template <class T>
-INFERWAY_INLINE Lanes<T> operator>>(const Lanes<T>& a, int count) {
-    Lanes<T> result;
-    for (int i = 0; i < kParts; i++) result.part[i] = a.part[i] >> count;
-    return result;
-}
 
 // Per lane: a < b ? yes : no. A lane that is not a number compares as false.
 template <class T>
-INFERWAY_INLINE F32 where_less(const Lanes<T>& a, const Lanes<T>& b, const F32& yes, const F32& no) {
-    F32 result;
+INFERWAY_INLINE Lanes<T> where_less(const Lanes<T>& a, const Lanes<T>& b, const Lanes<T>& yes, const Lanes<T>& no) {
+    Lanes<T> result;
     for (int i = 0; i < kParts; i++) result.part[i] = (a.part[i] < b.part[i]) ? yes.part[i] : no.part[i];
     return result;
 }
 
-INFERWAY_INLINE F32 larger(const F32& a, const F32& b) { return where_less(a, b, b, a); }
+template <class T>
+INFERWAY_INLINE Lanes<T> larger(const Lanes<T>& a, const Lanes<T>& b) {
+    return where_less(a, b, b, a);
+}
 
 // Magnitudes as the integers that their bits are: in the same order, with infinity and what is no number at the end.
 INFERWAY_INLINE I32 magnitude(const F32& a) { return bits<I32>(bits<U32>(a) & fill<uint32_t>(0x7fffffffu)); }
-
-INFERWAY_INLINE I32 larger(const I32& a, const I32& b) { return bits<I32>(where_less(a, b, bits<F32>(b), bits<F32>(a))); }
 
 INFERWAY_INLINE F32 fma(const F32& a, const F32& b, const F32& c) {
 #if defined(__AVX512F__)
@@ -128,46 +117,31 @@ INFERWAY_INLINE T lane(const Lanes<T>& a, int index) {
     return a.part[index / kWidth][index % kWidth];
 }
 
-// Pairwise, in one order whatever the instruction set.
+// The halves joined, then their halves, and so on: in one order whatever the instruction set.
+template <int kHalf, class Part, class Join, int... kIndex>
+INFERWAY_INLINE auto join_halves(const Part& a, Join join, std::integer_sequence<int, kIndex...> all) {
+    const Part joined = join(a, Part{a[kIndex ^ kHalf]...});
+    if constexpr (kHalf > 1)
+        return join_halves<kHalf / 2>(joined, join, all);
+    else
+        return joined[0];
+}
+
 template <class T, class Join>
 INFERWAY_INLINE T reduce(const Lanes<T>& a, Join join) {
-    T values[kLanes];
-    store(values, a);
-    for (int half = kLanes / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++) values[i] = join(values[i], values[i + half]);
-    return values[0];
+    auto values = a.part[0];
+    for (int i = 1; i < kParts; i++) values = join(values, a.part[i]);
+    return join_halves<kWidth / 2>(values, join, std::make_integer_sequence<int, kWidth>());
 }
 
-INFERWAY_INLINE float sum(const F32& a) {
-#if defined(__AVX512F__)
-    return _mm512_reduce_add_ps(a.part[0]);
-#else
-    return reduce(a, [](float x, float y) { return x + y; });
-#endif
+template <class T>
+INFERWAY_INLINE T sum(const Lanes<T>& a) {
+    return reduce(a, [](auto x, auto y) { return x + y; });
 }
 
-INFERWAY_INLINE float largest(const F32& a) {
-#if defined(__AVX512F__)
-    return _mm512_reduce_max_ps(a.part[0]);
-#else
-    return reduce(a, [](float x, float y) { return x < y ? y : x; });
-#endif
-}
-
-INFERWAY_INLINE float largest_magnitude(const I32& a) {
-#if defined(__AVX512F__)
-    return bits<float>(_mm512_reduce_max_epi32(reinterpret_cast<__m512i>(a.part[0])));
-#else
-    return bits<float>(reduce(a, [](int32_t x, int32_t y) { return x < y ? y : x; }));
-#endif
-}
-
-INFERWAY_INLINE int32_t sum(const I32& a) {
-#if defined(__AVX512F__)
-    return _mm512_reduce_add_epi32(reinterpret_cast<__m512i>(a.part[0]));
-#else
-    return reduce(a, [](int32_t x, int32_t y) { return x + y; });
-#endif
+template <class T>
+INFERWAY_INLINE T largest(const Lanes<T>& a) {
+    return reduce(a, [](auto x, auto y) { return x < y ? y : x; });
 }
 
 // Adding this moves the integer part of a float of moderate size into its low bits, rounded to nearest even.
@@ -181,18 +155,16 @@ INFERWAY_INLINE F32 power_of_two(const F32& x) {
     const F32 shifted = inside + fill(kRoundingShift), rest = inside - (shifted - fill(kRoundingShift));
     F32 series = fill(1.32647241e-3f);
     for (float factor : {9.67151289e-3f, 5.55073375e-2f, 0.240222421f, 0.693146978f, 1.0f}) series = fma(series, rest, fill(factor));
-    const U32 power = bits<U32>(shifted_bits(shifted) + fill<int32_t>(127)) << 23;
+    const U32 power = bits<U32>(shifted_bits(shifted) + fill<int32_t>(127)) << fill(23u);
     return where_less(x, low, fill(0.0f), series * bits<F32>(power));
 }
 
 // The low byte of every lane.
-INFERWAY_INLINE void store_bytes(int8_t* to, const I32& a) {
+INFERWAY_INLINE void store_bytes(void* to, const I32& a) {
 #if defined(__AVX512F__)
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(reinterpret_cast<__m512i>(a.part[0])));
+    _mm_storeu_si128(static_cast<__m128i*>(to), _mm512_cvtepi32_epi8(reinterpret_cast<__m512i>(a.part[0])));
 #else
-    int32_t wide[kLanes];
-    store(wide, a);
-    for (int i = 0; i < kLanes; i++) to[i] = int8_t(wide[i]);
+    for (int i = 0; i < kLanes; i++) static_cast<int8_t*>(to)[i] = int8_t(lane(a, i));
 #endif
 }
 
@@ -240,7 +212,7 @@ struct Pair {
 
 INFERWAY_INLINE Pair bfloat16_pairs(const uint16_t* from) {
     const U32 raw = load<U32>(from);
-    return {bits<F32>(raw << 16), bits<F32>(raw & fill<uint32_t>(0xffff0000u))};
+    return {bits<F32>(raw << fill(16u)), bits<F32>(raw & fill<uint32_t>(0xffff0000u))};
 }
 
 }  // namespace inferway

@@ -7,12 +7,13 @@ import gguf
 import numpy as np
 import pytest
 
+from services.engine.cpu_runner.instruction_set import InstructionSet
 from services.engine.cpu_runner.packed_file import PackedFileError, read_packed
 from services.engine.cpu_runner.runner import CpuRunner
 from services.engine.model.importer import import_model
 from services.engine.runner import RunnerSettings, SamplingParams, SequenceSlice
 from services.kit.model_store import WEIGHTS, ModelCorruptError, ModelVersion
-from tests.harness.cpu_kernels import share_kernels
+from tests.harness.cpu_kernels import LEVELS, share_kernels
 from tests.harness.tiny_gguf import TinyGguf
 
 pytestmark = pytest.mark.timeout(180)
@@ -24,9 +25,9 @@ def version(request: pytest.FixtureRequest, tmp_path: Path) -> ModelVersion:
     return import_model(tiny.write(tmp_path / "tiny.gguf"), "tiny", share_kernels(tmp_path))
 
 
-def logits(version: ModelVersion) -> np.ndarray:
+def logits(version: ModelVersion, level: InstructionSet | None = None) -> np.ndarray:
     """Of a prompt, by a runner that starts now."""
-    runner = CpuRunner.load(RunnerSettings("tiny", home=version.path.parents[2], num_blocks=4))
+    runner = CpuRunner.load(RunnerSettings("tiny", home=version.path.parents[2], num_blocks=4), level)
     found, _ = runner.forward([SequenceSlice(0, [5, 9, 77], 0, [1], SamplingParams(temperature=0), samples=True)])
     runner.close()
     return found[0].copy()
@@ -93,12 +94,18 @@ def test_file_that_cannot_be_written_leaves_the_weights_in_memory(version: Model
     assert "are not kept" in caplog.text
 
 
-def test_file_of_another_build_makes_room(version: ModelVersion) -> None:
+def test_file_of_another_layout_makes_room(version: ModelVersion) -> None:
     wanted = logits(version)
     path = packed(version)
-    old = path.rename(path.with_name(path.name[: path.name.rindex("-")] + "-0123456789abcdef.bin"))
-    other = path.with_name("packed-cpu-elsewhere-0123456789abcdef.bin")
-    other.touch()
+    old = path.rename(path.with_name("packed-1.bin"))
     assert np.array_equal(logits(version), wanted)
+    assert path.exists()
     assert not old.exists()
-    assert other.exists()
+
+
+def test_file_serves_every_build_of_the_kernels(version: ModelVersion) -> None:
+    wanted = logits(version)
+    written = packed(version).stat().st_mtime_ns
+    for level in LEVELS:
+        assert np.array_equal(logits(version, level), wanted)
+    assert packed(version).stat().st_mtime_ns == written
