@@ -16,12 +16,13 @@ OUTBOX = "inferway_outbox_rows"
 
 
 async def loads(mesh: Mesh) -> list[engine_pb2.WatchLoadResponse]:
-    """What every replica says about itself now."""
+    """What every replica says about itself now; one that is about to end may have nothing more to say."""
     found = []
     for port in mesh.ports_of_replicas().values():
         async with connect(f"127.0.0.1:{port}") as channel:
             call = engine_pb2_grpc.EngineStub(channel).WatchLoad(engine_pb2.WatchLoadRequest(), timeout=5)
-            found.append(await call.read())
+            if (load := await call.read()) is not grpc.aio.EOF:
+                found.append(load)
             call.cancel()
     return found
 
@@ -74,9 +75,9 @@ async def at_rest(mesh: Mesh, num_replicas: int = 2) -> None:
             ready = (await scrape(mesh.ports.router_metrics)).get(READY)
             in_work = (await scrape(mesh.ports.gateway_metrics)).get(IN_WORK)
             num_before.append(await num_good_checks(mesh))
+            found = (healthy, ready, in_work, len(mesh.replicas()), num_before[-1] > num_before[0])
+            return found == (True, num_replicas, 0, num_replicas, True) and await is_idle(mesh)
         except (httpx.TransportError, grpc.aio.AioRpcError):
             return False
-        found = (healthy, ready, in_work, len(mesh.replicas()), num_before[-1] > num_before[0])
-        return found == (True, num_replicas, 0, num_replicas, True) and await is_idle(mesh)
 
     await eventually(rests, 60)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.harness.bill import Bill
 from tests.harness.eventually import eventually
-from tests.harness.measure import at_rest, is_idle, num_running
+from tests.harness.measure import is_idle, num_running
 from tests.harness.mesh import Mesh
 from tests.harness.rest import CHAT, Rest, request
 from tests.harness.traffic import Clients
@@ -28,7 +28,6 @@ Leave = Callable[[Mesh, Clients], Awaitable[str]]
 async def test_cancel_at_any_moment_gives_everything_back(mesh: Mesh) -> None:
     """Queued, in prefill, decoding, at the last token, a third with several choices; afterwards a request that needs half of a replica's
     memory is admitted."""
-    await at_rest(mesh)
     moments = random.Random(7)
     async with Clients(mesh) as clients:
         reference = (await clients.ask_grpc("hi", 20)).text
@@ -116,7 +115,6 @@ async def test_cancelled_streams_are_billed_for_what_was_made_once(mesh: Mesh, l
 
 
 async def test_stalled_reader_hurts_only_itself(mesh: Mesh) -> None:
-    await at_rest(mesh)
     with socket.create_connection(("127.0.0.1", mesh.ports.edge_http)) as stalled:
         stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         stalled.sendall(raw_request(mesh, stream=True, max_tokens=ENDLESS))

@@ -21,19 +21,16 @@ LONG = 60
 
 
 async def test_en_03_frozen_replica_is_replaced_and_its_streams_go_on_word_for_word(mesh: Mesh) -> None:
-    await at_rest(mesh)
     slot, frozen = sorted(mesh.replicas().items())[0]
     told, reference = await freeze_under_load(mesh, frozen)
     assert [one.failure for one in told if one.failure] == []
     assert {one.text for one in told} == {reference}
     await eventually(lambda: mesh.replicas().get(slot) not in (None, frozen), 60)
     await Bill(mesh).until_equal(told)
-    await at_rest(mesh)
 
 
 async def test_en_03_replica_that_wakes_up_leaves_no_ghosts(mesh: Mesh) -> None:
     """It wakes up when its streams have just gone on elsewhere: nobody's work is left in it, and it works again, or its successor does."""
-    await at_rest(mesh)
     _, frozen = sorted(mesh.replicas().items())[0]
     told, reference = await freeze_under_load(mesh, frozen)
     frozen.signal(signal.SIGCONT)
@@ -46,7 +43,6 @@ async def test_en_03_replica_that_wakes_up_leaves_no_ghosts(mesh: Mesh) -> None:
 
 
 async def test_frozen_gateway_is_replaced_and_what_it_had_told_is_billed(mesh: Mesh) -> None:
-    await at_rest(mesh)
     async with Clients(mesh) as clients:
         told = await asyncio.gather(*(ask("hi", 10) for ask in clients.surfaces))
     frozen = mesh.child("gateway").identity

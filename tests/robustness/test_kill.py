@@ -13,7 +13,7 @@ import pytest
 from deploy.local.process import ProcessIdentity
 from tests.harness.bill import Bill
 from tests.harness.eventually import eventually
-from tests.harness.measure import at_rest, is_idle, num_running
+from tests.harness.measure import is_idle, num_running
 from tests.harness.mesh import Mesh
 from tests.harness.traffic import PROMPTS, Clients, Told, Traffic
 
@@ -128,7 +128,6 @@ async def test_kill_gateway_cuts_streams_openly_and_bills_what_was_told(mesh: Me
 
 
 async def test_client_gone_frees_the_engine(mesh: Mesh) -> None:
-    await at_rest(mesh)
     async with Clients(mesh) as clients:
         call = clients.generate(PROMPTS[0], 2000)
         async for message in call:

@@ -8,7 +8,6 @@ from collections import Counter
 import pytest
 
 from tests.harness.bill import Bill
-from tests.harness.measure import at_rest
 from tests.harness.mesh import Mesh
 from tests.harness.traffic import Clients
 
@@ -17,7 +16,6 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
 async def test_more_work_than_memory_is_slow_but_right(mesh: Mesh) -> None:
     """Ten prompts, each of nearly half of what a replica can remember: two fit on each, the others wait."""
-    await at_rest(mesh)
     prompts = [f"{number} " + "word " * 7000 for number in range(3)]
     async with Clients(mesh) as clients:
         alone = {prompt: await clients.ask_whole(prompt, 8) for prompt in prompts}
@@ -28,7 +26,6 @@ async def test_more_work_than_memory_is_slow_but_right(mesh: Mesh) -> None:
 
 
 async def test_idle_replicas_share_cold_traffic(mesh: Mesh) -> None:
-    await at_rest(mesh)
     async with Clients(mesh) as clients:
         told = await asyncio.gather(*(clients.ask_grpc(f"Question number {number}?", 30) for number in range(20)))
     rows = await Bill(mesh).until_rows([one.completion_id for one in told])

@@ -12,7 +12,7 @@ from services.kit import keyspace
 from services.kit.etcd import EtcdClient
 from tests.harness.bill import Bill
 from tests.harness.eventually import eventually
-from tests.harness.measure import at_rest, num_running
+from tests.harness.measure import num_running
 from tests.harness.mesh import MODEL, Mesh
 from tests.harness.rest import Rest
 from tests.harness.traffic import Clients
@@ -25,11 +25,9 @@ LONG = 100
 
 @pytest.fixture
 async def registry(mesh: Mesh) -> AsyncIterator[EtcdClient]:
-    await at_rest(mesh)
     client = EtcdClient((f"127.0.0.1:{mesh.ports.etcd_client}",))
     yield client
     await client.close()
-    await at_rest(mesh)
 
 
 async def leases(registry: EtcdClient, prefix: str) -> dict[str, int]:
@@ -79,15 +77,16 @@ async def test_deleted_entries_of_living_replicas_come_back(mesh: Mesh, registry
 
 @pytest.mark.parametrize("name", ["router", "gateway", "node"])
 async def test_watcher_that_slept_through_a_compaction_catches_up(mesh: Mesh, registry: EtcdClient, name: str) -> None:
-    """While it sleeps the registry changes a lot and forgets how; awake, it works on without a restart."""
+    """While it sleeps the registry changes a lot and forgets how; awake, it works on without a restart.
+
+    It sleeps shorter than the supervisor is patient: the changes are made at the same time.
+    """
     sleeper = mesh.child(name).identity
     assert sleeper is not None
     sleeper.signal(signal.SIGSTOP)
     try:
-        revision = 0
-        for number in range(200):
-            revision = await registry.put(f"{keyspace.ROOT}noise/{number % 3}", b"{}")
-        await registry.compact(revision)
+        changes = (registry.put(f"{keyspace.ROOT}noise/{number % 3}", b"{}") for number in range(200))
+        await registry.compact(max(await asyncio.gather(*changes)))
     finally:
         sleeper.signal(signal.SIGCONT)
     await registry.delete(f"{keyspace.ROOT}noise/", prefix=True)

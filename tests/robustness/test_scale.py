@@ -27,12 +27,10 @@ ENDLESS = 4000
 @pytest.fixture
 async def plane(mesh: Mesh) -> AsyncIterator[ControlPlane]:
     """Puts two replicas back, whatever happened."""
-    await at_rest(mesh)
     async with connect(f"127.0.0.1:{mesh.ports.scheduler_grpc}") as channel:
         plane = ControlPlane(channel)
         yield plane
         await plane.deploy(registry_pb2.Deployment(model=MODEL, num_replicas=2))
-    await at_rest(mesh)
 
 
 async def test_scale_down_under_load_drains_first(mesh: Mesh, plane: ControlPlane) -> None:

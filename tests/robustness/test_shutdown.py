@@ -11,7 +11,7 @@ import pytest
 from inferway.metering.v1 import records_pb2
 from tests.harness.bill import Bill
 from tests.harness.eventually import eventually
-from tests.harness.measure import OUTBOX, at_rest, nothing_waits, scrape
+from tests.harness.measure import OUTBOX, nothing_waits, scrape
 from tests.harness.mesh import Mesh
 from tests.harness.traffic import Clients
 
@@ -22,7 +22,6 @@ TOPIC = "usage.requests.v1"
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 async def test_gateway_ended_right_after_its_replies_loses_no_bill(mesh: Mesh, how: signal.Signals) -> None:
-    await at_rest(mesh)
     gateway = mesh.child("gateway").identity
     assert gateway is not None
     async with Clients(mesh) as clients:
@@ -31,12 +30,10 @@ async def test_gateway_ended_right_after_its_replies_loses_no_bill(mesh: Mesh, h
     assert [one.failure for one in told] == [""] * 9
     await mesh.until_ready("gateway", gateway)
     await Bill(mesh).until_equal(told)
-    await at_rest(mesh)
 
 
 async def test_broker_that_falls_silent_delays_no_answer_and_loses_no_bill(mesh: Mesh) -> None:
     """Frozen, not dead: no connection breaks, nothing is acknowledged, and the records wait where they are durable."""
-    await at_rest(mesh)
     await eventually(lambda: nothing_waits(mesh), 30)
     broker = mesh.child("kafka").identity
     assert broker is not None
@@ -53,7 +50,6 @@ async def test_broker_that_falls_silent_delays_no_answer_and_loses_no_bill(mesh:
 
 
 async def test_event_that_is_sent_again_counts_once_even_after_a_restart(mesh: Mesh) -> None:
-    await at_rest(mesh)
     async with Clients(mesh) as clients:
         told = await clients.ask_whole("hi", 5)
     assert told.failure == ""

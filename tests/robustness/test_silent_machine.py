@@ -20,7 +20,6 @@ LONG = 60
 
 
 async def test_streams_of_a_silent_machine_go_on_elsewhere_before_it_wakes_up_and_is_told_so(mesh: Mesh) -> None:
-    await at_rest(mesh)
     agent, supervisor = mesh.child("node").identity, mesh.status().supervisor
     assert agent is not None
     _, replica = sorted(mesh.replicas().items())[0]

@@ -71,10 +71,12 @@ async def test_session_many_attempts_get_one_message_per_step(running: Running, 
 async def test_session_cancel_frees_blocks_within_one_step(running: Running, gateway: GatewayStub) -> None:
     engine, channel = running
     engine.gate.shut()
+    num_begun = engine.gate.num_begun
     await gateway.start("a", max_output_tokens=100)
     engine.gate.allow(2)
     while len(gateway.heard.get("a", Heard()).token_ids) < 2:
         await gateway.read()
+    await eventually(lambda: engine.gate.num_begun == num_begun + 3)  # The third step waits at the gate: it hears of nothing any more.
     await gateway.cancel("a")
     await gateway.start("unknown model", model="other")
     await gateway.until_end("unknown model")

@@ -203,7 +203,7 @@ async def test_native_request_cancelled_by_its_client_ends_well_in_its_spans(col
 
 async def test_late_request_is_late_in_its_spans(collector: OtlpCollector, mesh: Mesh) -> None:
     await mesh.add_engine(play=None)
-    gateway = await mesh.start_gateway(otlp_endpoint=collector.endpoint, request_deadline_s=0.5, cancel_timeout_s=0.1)
+    gateway = await mesh.start_gateway(otlp_endpoint=collector.endpoint, request_deadline_s=2.0, cancel_timeout_s=0.1)
     with pytest.raises(grpc.aio.AioRpcError):
         await collect(gateway.chat(request(), metadata=CONTEXT))
     spans = await collector.until(has(CALL, "chat", "first token"))

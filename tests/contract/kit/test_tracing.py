@@ -129,8 +129,9 @@ async def test_cancelled_stream_ends_its_span_as_cancelled(collector: OtlpCollec
 
 async def test_late_stream_ends_its_span_as_late(collector: OtlpCollector) -> None:
     async with running(collector.endpoint) as (_, channel):
+        await channel.channel_ready()
         with pytest.raises(grpc.aio.AioRpcError):
-            [_ async for _ in caller(channel, "Stream", "unary_stream")(StringValue(value="a wait"), timeout=0.3)]
+            [_ async for _ in caller(channel, "Stream", "unary_stream")(StringValue(value="a wait"), timeout=1)]
         (span,) = await collector.until(lambda spans: len(spans) == 1)
     assert (span.attributes["rpc.grpc.status_code"], span.attributes["error.type"], span.status) == (4, "DEADLINE_EXCEEDED", ERROR)
 

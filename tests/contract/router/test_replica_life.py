@@ -195,7 +195,7 @@ async def test_registry_history_compacted_while_the_router_was_cut_off(mesh: Mes
 
 
 async def test_registry_key_gone_live_replica_stays_until_its_time_is_up(mesh: Mesh) -> None:
-    await mesh.start_router(unregistered_linger_s=0.5)
+    await mesh.start_router(unregistered_linger_s=2.0)
     engine = await mesh.engine("a")
     gateway = await mesh.gateway()
     await mesh.wait_connected("a")

@@ -89,9 +89,8 @@ async def test_node_whose_lease_was_revoked_registers_again_and_keeps_its_replic
     node = await client.get(keyspace.node("a"))
     assert node is not None
     await client.revoke(node.lease)
+    await eventually(lambda: client.get(keyspace.node("a")), lambda again: again is not None and again.lease != node.lease)
     await scheduler.until_ready("tiny-0")
-    again = await client.get(keyspace.node("a"))
-    assert again is not None and again.lease != node.lease
     assert len(plane.pids("tiny-0")) == 1
     await client.close()
 
