@@ -23,3 +23,8 @@ def share_kernels(home: Path) -> Path:
 
 def kernel_library(level: InstructionSet) -> Path:
     return library(_HOME, level)
+
+
+def ready_made() -> dict[str, str]:
+    """Tells processes with a home of their own where the library for this CPU is; nothing where no build runs here."""
+    return {"INFERWAY_ENGINE_KERNELS": str(kernel_library(LEVELS[0]).parent)} if LEVELS else {}

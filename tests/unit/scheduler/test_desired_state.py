@@ -72,6 +72,7 @@ async def test_deploy_lost_race_is_repeated_on_what_the_other_wrote(desired: Des
         (Deployment("m", drain_timeout_s=86401), "deployment.drain_timeout_s"),
         (Deployment("m", engine_settings={"Threads": "2"}), "deployment.engine_settings[Threads]"),
         (Deployment("m", engine_settings={"port": "1"}), "deployment.engine_settings[port]"),
+        (Deployment("m", engine_settings={"kernels": "/tmp"}), "deployment.engine_settings[kernels]"),
         (Deployment("m", engine_settings={"threads": ""}), "deployment.engine_settings[threads]"),
         (Deployment("m", engine_settings={"threads": "1\nPATH=x"}), "deployment.engine_settings[threads]"),
         (Deployment("m", engine_settings={f"s{n}": "1" for n in range(65)}), "deployment.engine_settings"),
