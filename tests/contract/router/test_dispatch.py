@@ -133,6 +133,7 @@ async def test_dispatch_queue_timeout_ends_the_wait(mesh: Mesh) -> None:
     await mesh.start_router(queue_timeout_s=0.2)
     await mesh.engine("a", max_num_sequences=1)
     gateway = await mesh.gateway()
+    await mesh.wait_connected("a")
     await gateway.want()
     await gateway.grant()
     await gateway.want()
