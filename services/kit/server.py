@@ -138,12 +138,15 @@ async def serve(
     log.info("%s has stopped", name)
 
 
-def main(entry: Callable[[], Coroutine[None, None, None]]) -> None:
-    """Runs a service's entry point on uvloop; a ConfigError becomes one message on stderr and exit code 2."""
+def main(entry: Callable[[], Coroutine[None, None, None]], *, starts_processes: bool = False) -> None:
+    """Runs a service's entry point on uvloop; a ConfigError becomes one message on stderr and exit code 2.
+
+    One that starts processes runs on asyncio's own loop: uvloop forks for them, and gRPC's handlers of forks crash now and then.
+    """
     # What is imported lives as long as the process: a collection that looks through it stops every stream for some 50 ms.
     gc.freeze()
     try:
-        uvloop.run(entry())
+        (asyncio.run if starts_processes else uvloop.run)(entry())
     except ConfigError as error:
         print(f"cannot start:\n{error.message}", file=sys.stderr)
         sys.exit(2)
