@@ -40,11 +40,14 @@ def prepare_edge(settings: PrepareConfig) -> None:
 
 
 def prepare_model(settings: PrepareConfig) -> None:
-    """Import the demo model into the model store of `home`."""
+    """Import the demo model into the store of `home` and pack it for the CPU kernels: replicas, which may only read, share the file."""
+    from services.engine.cpu_runner.weights import load_weights
+    from services.engine.llama import read_config
     from services.engine.model.card import load_card
     from services.engine.model.importer import import_card
 
-    import_card(load_card(MODEL_CARDS / f"{settings.model}.yaml"), Path(settings.home), lambda *_: None)
+    version = import_card(load_card(MODEL_CARDS / f"{settings.model}.yaml"), Path(settings.home), lambda *_: None)
+    load_weights(version, read_config(version))
 
 
 async def prepare_mesh(settings: PrepareConfig) -> None:

@@ -9,7 +9,10 @@ import pytest
 import yaml
 
 from deploy.compose.config import PrepareConfig
-from deploy.compose.prepare import MODEL_CARDS, main, prepare_edge
+from deploy.compose.prepare import MODEL_CARDS, main, prepare_edge, prepare_model
+from services.engine.cpu_runner.packed_file import read_packed
+from services.engine.llama import read_config
+from services.kit.model_store import ModelStore
 from tests.harness.edge import envoy_binary
 
 
@@ -29,6 +32,14 @@ def test_prepare_edge_again_keeps_the_certificates(tmp_path: Path) -> None:
     first = (tmp_path / "server.pem").read_bytes()
     prepare_edge(settings)
     assert (tmp_path / "server.pem").read_bytes() == first
+
+
+def test_prepare_model_leaves_what_a_replica_that_may_only_read_maps(tmp_path: Path) -> None:
+    settings = PrepareConfig(home=str(tmp_path))
+    prepare_model(settings)
+    version = ModelStore(tmp_path).get(settings.model)
+    (packed,) = version.path.glob("packed-*.bin")
+    assert len(read_packed(packed).layers) == read_config(version).num_layers
 
 
 def test_prepare_names_a_model_card_that_exists() -> None:
