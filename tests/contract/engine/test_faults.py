@@ -11,7 +11,7 @@ import pytest
 from inferway.metering.v1 import records_pb2
 from services.engine.watchdog import StepLoopHung
 from tests.harness.engine import GatewayStub, running_engine, wait_load
-from tests.harness.eventually import eventually
+from tests.harness.gate import start_at_gate
 from tests.harness.replica_process import replica_environ
 from tests.harness.tiny_model import write_tiny_model
 
@@ -25,10 +25,7 @@ async def test_poison_ends_alone_and_seven_neighbours_never_notice(tmp_path: Pat
         prompts = {f"a{index}": [10 + index, 20, 30] for index in range(7)}
         references = {name: (await gateway.run(f"{name} alone", prompt_token_ids=prompt)).text for name, prompt in prompts.items()}
         engine.gate.poison = POISON
-        engine.gate.shut()
-        num_begun = engine.gate.num_begun
-        await gateway.start("a0", prompt_token_ids=prompts["a0"])
-        await eventually(lambda: engine.gate.num_begun > num_begun)  # Its step waits at the gate, with nobody else in it.
+        await start_at_gate(engine, gateway, "a0", prompt_token_ids=prompts["a0"])
         for name in [*prompts][1:]:
             await gateway.start(name, prompt_token_ids=prompts[name])
         await gateway.start("poison", prompt_token_ids=[10, POISON, 30])
@@ -51,9 +48,9 @@ async def test_poison_while_decoding_keeps_what_was_delivered_and_ends_alone(tmp
     async with running_engine(tmp_path) as (engine, channel):
         gateway = await GatewayStub(channel).hello()
         reference = await gateway.run("reference", max_output_tokens=60)
-        engine.gate.shut()
-        await gateway.start("neighbour", max_output_tokens=60)
+        await start_at_gate(engine, gateway, "neighbour", max_output_tokens=60)
         await gateway.start("poison", prompt_token_ids=[10, POISON, 30], max_output_tokens=60)
+        await wait_load(channel, num_waiting=1)
         engine.gate.allow(5)
         while len(gateway.heard["poison"].token_ids if "poison" in gateway.heard else []) < 2:
             await gateway.read()

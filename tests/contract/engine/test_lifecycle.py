@@ -23,6 +23,7 @@ from services.kit.model_store import ModelStore
 from tests.harness.engine import TIMEOUT_S, GatewayStub, Running, running_engine, wait_health, wait_load
 from tests.harness.etcd import EtcdServer
 from tests.harness.eventually import eventually
+from tests.harness.gate import start_at_gate
 from tests.harness.ports import free_port
 from tests.harness.replica_process import replica_environ
 from tests.harness.tiny_model import MAX_CONTEXT_TOKENS, NAME, write_tiny_model
@@ -80,13 +81,10 @@ async def test_watch_load_tells_at_once_after_changes_and_without_one(running: R
 
 async def test_waiting_room_full_is_a_typed_refusal(running: Running, gateway: GatewayStub) -> None:
     engine, channel = running
-    engine.gate.shut()
-    await gateway.start("a")
-    await wait_load(channel, num_waiting=0)
-    engine.gate.allow()
-    await gateway.read()
+    await start_at_gate(engine, gateway, "a")
     for name in ("b", "c", "d"):
         await gateway.start(name)
+    await wait_load(channel, num_waiting=3)
     engine.gate.allow(3)
     (refused,) = await gateway.until_end("d")
     assert refused.failed is not None

@@ -8,6 +8,7 @@ import grpc
 
 from inferway.engine.v1 import engine_pb2, engine_pb2_grpc
 from tests.harness.engine import TIMEOUT_S, GatewayStub, Running, running_engine, wait_load
+from tests.harness.gate import start_at_gate
 
 PROMPT = list(range(10, 31))
 
@@ -73,8 +74,8 @@ async def test_same_tenant_finds_its_prompt_and_another_does_not(running: Runnin
 
 async def test_choices_of_one_request_compute_the_prompt_once(running: Running, gateway: GatewayStub) -> None:
     engine, channel = running
-    engine.gate.shut()
-    for choice in range(4):
+    await start_at_gate(engine, gateway, "choice 0", prompt_token_ids=PROMPT, choice=0)
+    for choice in range(1, 4):
         await gateway.start(f"choice {choice}", prompt_token_ids=PROMPT, choice=choice)
     await wait_load(channel, num_waiting=3)
     engine.gate.open()

@@ -14,6 +14,7 @@ from services.kit import status
 from services.kit.model_store import TOKENIZER, ModelStore
 from tests.harness.engine import EngineUnderTest, GatewayStub, Heard, Running, wait_load
 from tests.harness.eventually import eventually
+from tests.harness.gate import start_at_gate
 from tests.harness.tiny_model import NAME, byte_token
 
 
@@ -48,11 +49,8 @@ async def test_session_end_is_told_after_its_record_is_durable(running: Running,
 
 async def test_session_many_attempts_get_one_message_per_step(running: Running, gateway: GatewayStub) -> None:
     engine, channel = running
-    engine.gate.shut()
     names = [f"a{index}" for index in range(8)]
-    num_begun = engine.gate.num_begun
-    await gateway.start(names[0], max_output_tokens=6)
-    await eventually(lambda: engine.gate.num_begun > num_begun)  # The first step waits at the gate, with nobody else in it.
+    await start_at_gate(engine, gateway, names[0], max_output_tokens=6)
     for name in names[1:]:
         await gateway.start(name, max_output_tokens=6)
     await wait_load(channel, num_waiting=7)
@@ -94,10 +92,7 @@ async def test_session_cancel_frees_blocks_within_one_step(running: Running, gat
 async def test_session_broken_stream_frees_all_attempts(running: Running, gateway: GatewayStub) -> None:
     engine, channel = running
     other = await GatewayStub(channel, "gateway-2").hello()
-    engine.gate.shut()
-    num_begun = engine.gate.num_begun
-    await gateway.start("a0", max_output_tokens=400)
-    await eventually(lambda: engine.gate.num_begun > num_begun)  # Its step waits at the gate, and what comes now outside the batch.
+    await start_at_gate(engine, gateway, "a0", max_output_tokens=400)
     for index in range(1, 5):
         await gateway.start(f"a{index}", max_output_tokens=400)
     await other.start("b", max_output_tokens=4)
