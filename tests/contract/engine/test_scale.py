@@ -12,10 +12,14 @@ from services.engine.load import MIN_GAP_S
 from tests.harness.engine import TIMEOUT_S, EngineUnderTest, GatewayStub, Running, running_engine, wait_load
 from tests.harness.eventually import eventually
 
+pytestmark = pytest.mark.timeout(180)
+
 NUM_ATTEMPTS = 1000
 NUM_PROMPTS = 20
 NUM_TOKENS = 12
 LONG = 120
+ALL_COMPUTED_S = 120.0
+"""A hundred thousand tokens take ten seconds on an idle machine."""
 SMALL_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 64 * 1024))
 
 
@@ -71,7 +75,7 @@ async def test_scale_a_gateway_that_does_not_read_slows_nobody_and_gets_everythi
         names = await start_all(deaf, NUM_ATTEMPTS, LONG)
         assert await ask_one_by_one(reader) == alone
         await wait_load(channel, num_running=0, num_waiting=0)
-        await eventually(lambda: not engine.replica.engine.has_work)  # All of it is computed, and little of it sent.
+        await eventually(lambda: not engine.replica.engine.has_work, ALL_COMPUTED_S)  # And little of it sent.
         heard = await deaf.until_end(*names)
         deaf.call.cancel()
     assert {len(one.token_ids) for one in heard} == {LONG}
