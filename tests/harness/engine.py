@@ -181,10 +181,11 @@ class Heard:
 
 
 class GatewayStub:
-    """One gateway's session."""
+    """One gateway's session, three times as long as it waits for one message at most."""
 
-    def __init__(self, channel: grpc.aio.Channel, gateway_id: str = "gateway-1") -> None:
-        self.call = engine_pb2_grpc.EngineStub(channel).Session(timeout=60)
+    def __init__(self, channel: grpc.aio.Channel, gateway_id: str = "gateway-1", patience_s: float = TIMEOUT_S) -> None:
+        self.call = engine_pb2_grpc.EngineStub(channel).Session(timeout=3 * patience_s)
+        self._patience_s = patience_s
         self.heard: dict[str, Heard] = {}
         self.messages: list[engine_pb2.SessionResponse] = []
         self._gateway_id = gateway_id
@@ -204,7 +205,7 @@ class GatewayStub:
 
     async def read(self) -> engine_pb2.SessionResponse | None:
         """The next message, None at the end of the stream."""
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(self._patience_s):
             message = await self.call.read()
         if message is grpc.aio.EOF:
             return None
