@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,15 @@ def test_main_says_in_one_line_what_is_missing_and_what_it_means(tmp_path: Path,
     assert said.count("\n") == process.returncode == 1
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Processes that a test starts hear SIGINT, also where this one was started to ignore it, as one in the background is."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 async def test_main_that_is_interrupted_takes_its_compiler_along(tmp_path: Path) -> None:
     environ = {
         **compiler(tmp_path, f'[ -z "$compiles" ] || {{ echo $$ > {tmp_path}/pid; exec sleep 600; }}'),
