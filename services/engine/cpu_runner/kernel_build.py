@@ -28,7 +28,7 @@ def find(home: Path, level: InstructionSet, ready_made: Path | None = None) -> P
 
     The file name carries a digest of sources and flags: a library of other ones is never found.
     """
-    name = f"cpu-{level.value}-{extension.digest(level)}.so"
+    name = _file_name(level)
     places = [folder / name for folder in (ready_made, home / _FOLDER) if folder is not None]
     return next((place for place in places if place.exists()), None)
 
@@ -48,7 +48,7 @@ def library(
         return found
     told = _tools(environ)
     folder = home / _FOLDER
-    path = folder / f"cpu-{level.value}-{extension.digest(level)}.so"
+    path = folder / _file_name(level)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "build.lock").open("w") as lock:
@@ -59,6 +59,10 @@ def library(
     except OSError as error:
         raise NoKernelsError(f"{folder} cannot hold the native kernels: {error.strerror}", "make INFERWAY_HOME writable") from error
     return path
+
+
+def _file_name(level: InstructionSet) -> str:
+    return f"cpu-{level.value}-{extension.digest(level)}.so"
 
 
 def _tools(environ: Mapping[str, str]) -> dict[str, str]:
